@@ -1,0 +1,164 @@
+"""Open a checkpoint: a causal language model, or an encoder with a classification head."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .data import ClassificationTask
+from .errors import MissingDependency, ModelError
+from .scoring import ClassifierScorer, LabelScorer, VerbalizerScorer
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A checkpoint in memory.
+
+    Attributes:
+        model: the transformers model, in evaluation mode.
+        tokenizer: its tokenizer.
+        kind: 'decoder' or 'encoder'.
+        name: Hub id or folder it came from.
+        revision: its commit on the Hub, or None for a folder.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    kind: str
+    name: str
+    revision: str | None
+
+
+def load_model(
+    name: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    gguf_file: str | None = None,
+    dtype: str = "auto",
+    device_map: Any = None,
+) -> LoadedModel:
+    """Load a model and its tokenizer; no code from the folder is run.
+
+    Raises:
+        ModelError: nothing can be opened there, or it is not a classifier that can be scored.
+        MissingDependency: a GGUF file without the `gguf` package.
+    """
+    import transformers
+
+    if gguf_file is not None:
+        _need_gguf()
+    where = {"revision": revision, "gguf_file": gguf_file, "trust_remote_code": False}
+    where = {key: value for key, value in where.items() if value is not None}
+    try:
+        config = transformers.AutoConfig.from_pretrained(name, **where)
+        kind = classifier_kind(config)
+        auto = transformers.AutoModelForCausalLM
+        if kind == "encoder":
+            auto = transformers.AutoModelForSequenceClassification
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, **where)
+        model = auto.from_pretrained(name, dtype=dtype, device_map=device_map, **where)
+    except ModelError:
+        raise
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"Expected a model that transformers can open at {str(name)!r}, but: {reason}") from error
+    if gguf_file is not None:
+        _forget_gguf(model)
+    model.eval()
+    return LoadedModel(model, tokenizer, kind, str(name), getattr(config, "_commit_hash", None))
+
+
+def classifier_kind(config: Any) -> str:
+    """'decoder' or 'encoder', from the architecture that the configuration names.
+
+    Raises:
+        ModelError: an encoder-decoder, a quantised checkpoint, or a model without a head to score with.
+    """
+    quantisation = getattr(config, "quantization_config", None)
+    method = (
+        quantisation.get("quant_method")
+        if isinstance(quantisation, dict)
+        else getattr(quantisation, "quant_method", None)
+    )
+    if quantisation is not None and str(method).rsplit(".", 1)[-1].lower() != "gguf":
+        raise ModelError(
+            f"Expected an unquantised checkpoint, but this one is quantised ({method}); start from the original "
+            "weights and quantise after pruning."
+        )
+    if getattr(config, "is_encoder_decoder", False):
+        raise ModelError(f"Expected a decoder or an encoder, but {config.model_type} is an encoder-decoder.")
+    architectures = getattr(config, "architectures", None) or ["ForCausalLM"]
+    if any(name.endswith("ForSequenceClassification") for name in architectures):
+        return "encoder"
+    if any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in architectures):
+        return "decoder"
+    raise ModelError(
+        f"Expected a causal language model or a model with a classification head, but got {', '.join(architectures)}; "
+        "fine-tune an encoder with AutoModelForSequenceClassification first."
+    )
+
+
+def make_scorer(
+    loaded: LoadedModel,
+    task: ClassificationTask,
+    *,
+    max_text_tokens: int,
+    length_normalize: bool,
+    batch_tokens: int,
+) -> LabelScorer:
+    """The scorer of the model's kind."""
+    if loaded.kind == "encoder":
+        return ClassifierScorer(
+            loaded.model, loaded.tokenizer, task, max_text_tokens=max_text_tokens, batch_tokens=batch_tokens
+        )
+    return VerbalizerScorer(
+        loaded.model,
+        loaded.tokenizer,
+        task,
+        max_text_tokens=max_text_tokens,
+        length_normalize=length_normalize,
+        batch_tokens=batch_tokens,
+    )
+
+
+def weights_digest(model: torch.nn.Module) -> str:
+    """SHA-256 over every parameter's and buffer's name, dtype, shape and bytes, in name order."""
+    import torch
+
+    hasher = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        value = tensor.detach().cpu().contiguous()
+        hasher.update(f"{name}:{value.dtype}:{tuple(value.shape)}:".encode())
+        hasher.update(memoryview(value.reshape(-1).view(torch.uint8).numpy()))
+    return f"sha256:{hasher.hexdigest()}"
+
+
+def is_model_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether the path is a local folder with a model configuration."""
+    return (Path(path) / "config.json").is_file()
+
+
+def _need_gguf() -> None:
+    try:
+        import gguf  # noqa: F401
+    except ImportError as error:
+        raise MissingDependency(
+            "Expected the package gguf to open a GGUF file, but it is not installed; run "
+            'pip install "optimum-cpp[gguf]".'
+        ) from error
+
+
+def _forget_gguf(model: Any) -> None:
+    """The weights are dequantised; drop the marks that make transformers refuse to save them."""
+    model.hf_quantizer = None
+    model.is_quantized = False
+    for owner, attribute in ((model, "quantization_method"), (model.config, "quantization_config")):
+        if hasattr(owner, attribute):
+            delattr(owner, attribute)

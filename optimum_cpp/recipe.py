@@ -1,0 +1,91 @@
+"""What a recipe leaves open and the data or the model decides: the pool, the task, the score, the history."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .configuration import CPPConfig
+from .data import (
+    MANIFEST_NAME,
+    ClassificationTask,
+    DataRoles,
+    Pool,
+    SplitManifest,
+    check_unused,
+    encoder_task,
+    load_pool,
+    resolve_task,
+)
+from .errors import UsageError
+
+logger = logging.getLogger(__name__)
+
+
+def open_pool(dataset: Any, config: CPPConfig, *, revision: str | None = None, split: Sequence[str] = ()) -> Pool:
+    """The labelled rows that a recipe names, or those of `dataset`.
+
+    Raises:
+        UsageError: neither is given.
+        DataError: the rows cannot be read.
+    """
+    source = dataset if dataset is not None else config.dataset
+    if source is None:
+        raise UsageError("Expected argument `dataset` to name labelled rows, but it is not given.")
+    return load_pool(
+        source,
+        revision=revision or config.dataset_revision,
+        split=split,
+        text_column=config.text_column,
+        label_column=config.label_column,
+        label_names=config.label_names,
+    )
+
+
+def decide(config: CPPConfig, roles: DataRoles, kind: str) -> tuple[CPPConfig, ClassificationTask]:
+    """The task, and the recipe with its score decided; both are printed.
+
+    Raises:
+        UsageError: a prompt, task or verbalizers that do not fit.
+    """
+    names = roles.label_names
+    if kind == "encoder":
+        task, sentence = encoder_task(label_names=names, prompt=config.prompt)
+    else:
+        task, sentence = resolve_task(
+            task=config.task,
+            dataset=roles.manifest.dataset.id,
+            label_names=names,
+            prompt=config.prompt,
+            verbalizers=config.verbalizers,
+        )
+    score = config.score or ("nll" if kind == "encoder" else "prior_nll")
+    logger.info("%s", sentence)
+    logger.info("Score %s; %s", score, roles)
+    for exception in roles.manifest.exceptions:
+        logger.warning("%s", exception)
+    return config.replace(score=score), task
+
+
+def used_rows(model_name_or_path: str | os.PathLike[str]) -> SplitManifest | None:
+    """The split manifest in a model's folder, which says what rows it has seen; None without one."""
+    path = Path(model_name_or_path) / MANIFEST_NAME
+    return SplitManifest.load(path) if path.is_file() else None
+
+
+def check_history(roles: DataRoles, history: SplitManifest | None, training_rows: Iterable[str]) -> None:
+    """Enter earlier uses of rows in the manifest's ledger, and refuse conformal or test rows among them.
+
+    Raises:
+        DataError: conformal or test rows that were trained on, or used in an earlier run.
+    """
+    manifest = roles.manifest.with_training_rows(training_rows)
+    if history is not None:
+        evaluated = [f for role in ("conformal", "test") for f in manifest.roles[role].fingerprints]
+        check_unused(evaluated, history.used())
+        manifest = dataclasses.replace(manifest, ledger=manifest.ledger.merged(history.used()))
+    roles.manifest = manifest

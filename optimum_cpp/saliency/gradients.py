@@ -1,0 +1,135 @@
+"""Squared per-example gradients G_cal of the true label's score (CPP paper, Eqs. 5-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from ..errors import ModelError
+from ..progress import progress_bar
+from ..pruning import Matrix
+from ..pruning.statistics import token_rows
+from ..scoring import LabelScorer
+
+
+def squared_gradients(
+    scorer: LabelScorer,
+    matrices: Sequence[Matrix],
+    texts: Sequence[str],
+    labels: Sequence[int],
+    *,
+    batch_tokens: int,
+    description: str | None = None,
+) -> dict[str, torch.Tensor]:
+    """G(theta_j) = mean over examples of (d s(x_i, y_i) / d theta_j)^2 with s = -log p(y | x).
+
+    The square is taken before the sum over examples. One backward pass serves a batch: a matrix with
+    inputs a (T, d_in) and output gradients delta (T, d_out) of one example has that example's gradient
+    delta^T a, so only activations need a graph and no parameter gets a `.grad`.
+
+    Args:
+        scorer: the dense classifier.
+        matrices: the eligible matrices.
+        texts: N texts of the prune role.
+        labels: (N,) their label indices.
+        batch_tokens: most tokens in a batch; its activations stay in memory for the backward pass.
+        description: name of the progress bar, none without it.
+
+    Returns:
+        (d_out, d_in) float32 (float64 for a float64 model) by matrix name.
+
+    Raises:
+        ModelError: parameters on the meta device or offloaded, a gradient that is zero everywhere, or
+            NaN gradients (the matrix is named).
+    """
+    _refuse_offloaded(scorer.model)
+    sums = {m.name: _accumulator(m.weight) for m in matrices}
+    with _frozen_parameters(scorer.model), progress_bar(len(texts), description) as bar:
+        for batch in scorer.labelled_batches(texts, labels, batch_tokens):
+            with _Recorder(matrices, batch.real, sums):
+                (-scorer.label_log_probabilities(batch)).sum().backward()  # type: ignore[no-untyped-call]
+            bar.update(len(batch.rows))
+    for total in sums.values():
+        total.div_(len(texts))
+    _check(sums)
+    return sums
+
+
+def _accumulator(weight: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(weight.shape, dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
+
+
+def _check(gradients: dict[str, torch.Tensor]) -> None:
+    for name, gradient in gradients.items():
+        if not torch.isfinite(gradient).all():
+            raise ModelError(f"Expected finite gradients, but those of {name} hold NaN or infinity; try float32.")
+    if not any(bool(gradient.any()) for gradient in gradients.values()):
+        raise ModelError(
+            "Expected the score to depend on the prunable weights, but every gradient is zero; "
+            "is the model detached or frozen by a hook?"
+        )
+
+
+def _refuse_offloaded(model: torch.nn.Module) -> None:
+    from accelerate.utils import has_offloaded_params
+
+    for name, module in model.named_modules():
+        on_meta = any(parameter.is_meta for parameter in module.parameters(recurse=False))
+        if on_meta or has_offloaded_params(module):
+            raise ModelError(
+                f"Expected every weight in memory, but {name} is offloaded, where gradients are silently lost; "
+                "load the model without a device map that offloads."
+            )
+
+
+@contextmanager
+def _frozen_parameters(model: torch.nn.Module) -> Iterator[None]:
+    """Let gradients flow through activations only: the embeddings' output starts the graph."""
+    wanted = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    for parameter, _ in wanted:
+        parameter.requires_grad_(False)
+    embeddings: Any = model.get_input_embeddings()  # type: ignore[operator]
+    handle = embeddings.register_forward_hook(lambda module, args, output: output.requires_grad_(True))
+    try:
+        with torch.enable_grad():
+            yield
+    finally:
+        handle.remove()
+        for parameter, flag in wanted:
+            parameter.requires_grad_(flag)
+
+
+class _Recorder:
+    """Hooks that keep each matrix's inputs and turn its output gradients into squared gradients."""
+
+    def __init__(self, matrices: Sequence[Matrix], real: torch.Tensor, sums: dict[str, torch.Tensor]) -> None:
+        self.matrices, self.real, self.sums = matrices, real, sums
+        self.handles: list[Any] = []
+
+    def __enter__(self) -> _Recorder:
+        self.handles = [m.module.register_forward_hook(self._hook(m.name)) for m in self.matrices]
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+    def _hook(self, name: str) -> Callable[[Any, tuple[Any, ...], torch.Tensor], None]:
+        def watch(module: Any, args: tuple[Any, ...], output: torch.Tensor) -> None:
+            inputs = args[0].detach()
+            output.register_hook(lambda delta: self._add(name, inputs, delta))
+
+        return watch
+
+    def _add(self, name: str, inputs: torch.Tensor, delta: torch.Tensor) -> None:
+        total = self.sums[name]
+        if token_rows(inputs, self.real) is None:
+            raise ModelError(f"Expected {name} to read one vector a token, but its input is {tuple(inputs.shape)}.")
+        shape = (*self.real.shape, -1)
+        for row, (a, d) in enumerate(zip(inputs.reshape(shape), delta.reshape(shape), strict=True)):
+            real = self.real[row]
+            gradient = d[real].T @ a[real]  # (d_out, T) @ (T, d_in)
+            total.addcmul_(gradient, gradient)

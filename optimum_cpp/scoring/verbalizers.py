@@ -1,0 +1,256 @@
+"""Label scores of a decoder: the log-probability of each verbalizer's whole token sequence."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..data.tasks import ClassificationTask
+from ..errors import ModelError
+from ..progress import progress_bar
+from .batching import length_sorted_batches
+from .encoding import PromptEncoder
+from .examples import LabelledBatch, check_finite
+from .packing import attention_masks, pack
+from .trie import build_trie
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
+# Bytes of float32 vocabulary logits that one batch may hold.
+LOGITS_BUDGET = 256 * 2**20
+
+_PROBE_TEXTS = ("A short text.", "A longer text, " * 24 + "which ends here.")
+_PROBE_LABELS = 8
+
+
+class VerbalizerScorer:
+    """Scores labels with a causal language model (CPP paper, Eq. 1).
+
+    `log p(y | x) = sum_t log p(v_t | x, v_<t)` over the verbalizer's tokens, with the prompt computed
+    once and all labels packed behind it as a token trie. Where the packed pass does not agree with
+    plain passes (checked on construction), the prompt is still computed once and its key-value cache
+    is repeated for each label.
+
+    Args:
+        model: a causal language model in evaluation mode.
+        tokenizer: its fast tokenizer.
+        task: labels, verbalizers and prompt.
+        max_text_tokens: longest text; only the text is ever truncated.
+        length_normalize: divide by the verbalizer's number of tokens.
+        batch_tokens: most tokens in a batch, padding included.
+    """
+
+    kind = "decoder"
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        task: ClassificationTask,
+        *,
+        max_text_tokens: int = 256,
+        length_normalize: bool = False,
+        batch_tokens: int = 2048,
+    ) -> None:
+        self.model, self.tokenizer, self.task = model, tokenizer, task
+        self.max_text_tokens = max_text_tokens
+        self.length_normalize = length_normalize
+        self.batch_tokens = batch_tokens
+        self.encoder = PromptEncoder(tokenizer, task, max_text_tokens)
+        self.trie = build_trie(self.encoder.label_tokens)
+        self.truncated = 0
+        self._label_matrix = self.trie.label_matrix(length_normalize)
+        self._pad = next((int(i) for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
+        self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self.packed = self._packed_agrees_with_plain()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Label names in the fixed order of the score columns."""
+        return self.task.labels
+
+    def describe(self) -> str:
+        """One line that says how labels are scored."""
+        if self.packed:
+            return f"{len(self.labels)} verbalizers packed as a trie of {len(self.trie.tokens)} nodes"
+        return f"{len(self.labels)} verbalizers behind a cached prompt (packing differs on this model)"
+
+    def label_token_ids(self) -> tuple[tuple[int, ...], ...]:
+        """Each label's verbalizer tokens as the tokenizer gives them now."""
+        return PromptEncoder(self.tokenizer, self.task, self.max_text_tokens).label_tokens
+
+    def log_probabilities(self, texts: Sequence[str], *, description: str | None = None) -> npt.NDArray[np.float64]:
+        """log p(y | x) of every label.
+
+        Args:
+            texts: N texts.
+            description: what a progress bar on stderr is called; none is shown without it.
+
+        Returns:
+            (N, K) float64, columns in label order.
+
+        Raises:
+            ModelError: NaN or infinite scores; the row is named.
+        """
+        encoded = self.encoder.encode(texts)
+        self.truncated += encoded.truncated
+        scores = np.empty((len(texts), len(self.labels)))
+        nodes = len(self.trie.tokens)
+        rows_of_logits = self.trie.num_queries if self._keeps_logits else 256 + nodes
+        max_rows = max(1, LOGITS_BUDGET // (4 * self.model.config.get_text_config().vocab_size * rows_of_logits))
+        batches = length_sorted_batches(
+            [len(prompt) + nodes for prompt in encoded.prompts], self.batch_tokens, max_rows
+        )
+        with torch.inference_mode(), progress_bar(len(texts), description) as bar:
+            for rows in batches:
+                prompts = [encoded.prompts[row] for row in rows]
+                edges = self._packed_edges(prompts) if self.packed else self._cached_edges(prompts)
+                scores[rows] = edges @ self._label_matrix.T
+                bar.update(len(rows))
+        check_finite(scores)
+        return scores
+
+    def labelled_batches(
+        self, texts: Sequence[str], labels: Sequence[int], batch_tokens: int
+    ) -> Iterator[LabelledBatch]:
+        """Prompt + label of each row, jointly encoded, for activation statistics and saliency."""
+        prompts = self.encoder.encode(texts).prompts
+        sequences = [p + self.encoder.label_tokens[y] for p, y in zip(prompts, labels, strict=True)]
+        for rows in length_sorted_batches([len(s) for s in sequences], batch_tokens):
+            longest_label = max(len(self.encoder.label_tokens[labels[row]]) for row in rows)
+            yield self._plain_batch(
+                [sequences[row] for row in rows],
+                rows=tuple(rows),
+                label_lengths=[len(self.encoder.label_tokens[labels[row]]) for row in rows],
+                keep=longest_label + 1,
+            )
+
+    def label_log_probabilities(self, batch: LabelledBatch) -> torch.Tensor:
+        """(B,) log p(y | x) of each row's own label, differentiable, in float32 or better."""
+        keep = batch.keep
+        kept = {"logits_to_keep": keep} if self._keeps_logits else {}
+        logits = self.model(**batch.inputs, use_cache=False, **kept).logits[:, -keep:]  # (B, P, V)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        targets = batch.inputs["input_ids"][:, 1 - keep :]  # (B, P - 1): what each position predicts
+        chosen = logits[:, :-1].gather(-1, targets[..., None])[..., 0]
+        log_p = chosen - logits[:, :-1].logsumexp(-1)
+        lengths = batch.label_lengths.to(log_p.device)  # (B,)
+        places = torch.arange(keep - 1, device=log_p.device)
+        log_p = torch.where(places >= keep - 1 - lengths[:, None], log_p, 0.0).sum(-1)
+        return log_p / lengths if self.length_normalize else log_p
+
+    def _plain_batch(
+        self, sequences: list[tuple[int, ...]], *, rows: tuple[int, ...], label_lengths: list[int], keep: int
+    ) -> LabelledBatch:
+        """Left-padded rows with the ordinary two-dimensional mask."""
+        device = self.model.device
+        width = max(len(sequence) for sequence in sequences)
+        input_ids = torch.full((len(sequences), width), self._pad)
+        real = torch.zeros(len(sequences), width, dtype=torch.long)
+        for row, sequence in enumerate(sequences):
+            input_ids[row, width - len(sequence) :] = torch.tensor(sequence)
+            real[row, width - len(sequence) :] = 1
+        inputs = {
+            "input_ids": input_ids.to(device),
+            "attention_mask": real.to(device),
+            "position_ids": (real.cumsum(-1) - 1).clamp(min=0).to(device),
+        }
+        return LabelledBatch(
+            rows=rows,
+            inputs=inputs,
+            real=real.bool().to(device),
+            label_lengths=torch.tensor(label_lengths),
+            keep=keep,
+        )
+
+    def _packed_edges(self, prompts: list[tuple[int, ...]]) -> npt.NDArray[np.float64]:
+        """(B, E) log-probabilities of the trie's edges from one packed pass."""
+        batch = pack(prompts, self.trie, self._pad)
+        device, queries = self.model.device, self.trie.num_queries
+        masks = attention_masks(self.model, batch)
+        moved = {k: m.to(device) for k, m in masks.items()} if isinstance(masks, dict) else masks.to(device)
+        kept = {"logits_to_keep": queries} if self._keeps_logits else {}
+        logits = self.model(
+            input_ids=batch.input_ids.to(device),
+            position_ids=batch.position_ids.to(device),
+            attention_mask=moved,
+            use_cache=False,
+            **kept,
+        ).logits[:, -queries:]  # (B, Q, V)
+        return _gather_edges(logits, self.trie.edge_queries, self.trie.edge_tokens)
+
+    def _cached_edges(self, prompts: list[tuple[int, ...]]) -> npt.NDArray[np.float64]:
+        """(B, E) log-probabilities of the trie's edges from one prompt pass and one pass over labels."""
+        return np.concatenate([self._cached_edges_of(prompt) for prompt in prompts])
+
+    def _cached_edges_of(self, prompt: tuple[int, ...]) -> npt.NDArray[np.float64]:
+        from transformers import DynamicCache
+
+        device, labels = self.model.device, self.encoder.label_tokens
+        cache = DynamicCache(config=self.model.config)
+        argument = "cache" if "cache" in inspect.signature(self.model.forward).parameters else "past_key_values"
+        inputs: dict[str, Any] = {argument: cache, "use_cache": True}
+        prompt_logits = self.model(torch.tensor([prompt], device=device), **inputs).logits[:, -1:]
+        cache.batch_repeat_interleave(len(labels))
+        width = max(len(tokens) for tokens in labels)
+        ids = torch.tensor([tokens + (self._pad,) * (width - len(tokens)) for tokens in labels], device=device)
+        label_logits = self.model(ids, **inputs).logits  # (K, W, V)
+        logits = torch.cat([prompt_logits.expand(len(labels), -1, -1), label_logits], dim=1)
+        edges = np.empty((1, len(self.trie.edge_tokens)))
+        for label, (tokens, path) in enumerate(zip(labels, self.trie.label_edges, strict=True)):
+            edges[0, list(path)] = _gather_edges(logits[label : label + 1], range(len(tokens)), tokens)[0]
+        return edges
+
+    def plain_log_probabilities(self, prompt: tuple[int, ...], columns: Sequence[int]) -> npt.NDArray[np.float64]:
+        """(len(columns),) by one ordinary sequence for each label, the prompt repeated: the reference."""
+        tokens = [self.encoder.label_tokens[column] for column in columns]
+        batch = self._plain_batch(
+            [prompt + t for t in tokens],
+            rows=tuple(range(len(tokens))),
+            label_lengths=[len(t) for t in tokens],
+            keep=max(len(t) for t in tokens) + 1,
+        )
+        with torch.inference_mode():
+            return np.asarray(self.label_log_probabilities(batch).double().cpu().numpy())
+
+    def _packed_agrees_with_plain(self) -> bool:
+        """Compare both ways on two probe texts; a model may treat a ready-made mask in its own way."""
+        prompts = self.encoder.encode(_PROBE_TEXTS).prompts
+        longest = sorted(range(len(self.labels)), key=lambda label: -len(self.encoder.label_tokens[label]))
+        columns = longest[:_PROBE_LABELS]
+        plain = np.stack([self.plain_log_probabilities(prompt, columns) for prompt in prompts])
+        if not np.isfinite(plain).all():
+            raise ModelError(
+                "Expected finite label scores, but the model gives NaN or infinite logits on a plain text; "
+                "check its weights and dtype."
+            )
+        try:
+            with torch.inference_mode():
+                packed = (self._packed_edges(list(prompts)) @ self._label_matrix.T)[:, columns]
+        except (RuntimeError, TypeError, ValueError) as error:
+            logger.warning("This model does not run a packed pass (%s).", str(error).splitlines()[0])
+            return False
+        tolerance = max(1e-3, 4 * torch.finfo(self.model.dtype).eps)
+        return bool(np.all(np.abs(packed - plain) <= tolerance * (1 + np.abs(plain))))
+
+
+def _gather_edges(logits: torch.Tensor, queries: Sequence[int], tokens: Sequence[int]) -> npt.NDArray[np.float64]:
+    """(B, E) log-softmax values in float32 or better, row by row to bound the copies of (Q, V) logits."""
+    positions, targets = (
+        torch.tensor(queries, device=logits.device),
+        torch.tensor(tokens, device=logits.device),
+    )
+    rows = []
+    for row in logits:  # (Q, V)
+        wide = row.to(torch.promote_types(row.dtype, torch.float32))
+        rows.append(wide[positions, targets] - wide.logsumexp(-1)[positions])
+    return torch.stack(rows).double().cpu().numpy()

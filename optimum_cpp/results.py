@@ -72,10 +72,7 @@ class RunResults:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, with the rates beside the counts they come from."""
         values = asdict(self)
-        values["test"] = [
-            {**asdict(row), **_rates(row.counts), "in_band": row.in_band, "quantile": str(row.quantile)}
-            for row in self.test
-        ]
+        values["test"] = [row_values(row) for row in self.test]
         values["validation"] = [{**asdict(row), **_rates(row.counts)} for row in self.validation]
         return json.loads(json.dumps(values))  # type: ignore[no-any-return]
 
@@ -106,13 +103,18 @@ class RunResults:
 
     def summary(self) -> str:
         """The table that a run prints at its end."""
-        lines = [_model_table(self.test), ""] if self.test else []
+        lines = [model_table(self.test), ""] if self.test else []
         if self.lam is not None:
             lines.append(f"{self.achieved_sparsity:.2%} of the prunable weights are zero; lambda {self.lam} is chosen")
         lines += [f"  lambda {row.lam}: {row.reason}" for row in self.validation]
         lines += [f"{name} {verdict['verdict']}: {verdict['reason']}" for name, verdict in self.verdicts.items()]
         lines += ["", _stage_table(self.stages)]
         return "\n".join(lines)
+
+
+def row_values(row: ModelRow) -> dict[str, Any]:
+    """A row as plain JSON values, with the rates beside the counts; the quantile as text, since it may be inf."""
+    return {**asdict(row), **_rates(row.counts), "in_band": row.in_band, "quantile": str(row.quantile)}
 
 
 def _rates(counts: SetEvaluation) -> dict[str, float]:
@@ -123,7 +125,8 @@ def _rates(counts: SetEvaluation) -> dict[str, float]:
     }
 
 
-def _model_table(rows: Sequence[ModelRow]) -> str:
+def model_table(rows: Sequence[ModelRow]) -> str:
+    """Coverage with its band, set size, accuracy and ECE of some models, as text."""
     header = f"{'test role':<22}{'coverage':>9}  {'band':<15}{'set size':>9}{'accuracy':>10}{'ECE':>7}{'empty':>7}"
     lines = [header, "-" * len(header)]
     for row in rows:

@@ -31,7 +31,7 @@ class Matrix:
     @property
     def weight(self) -> torch.Tensor:
         """(d_out, d_in) view of the stored weight; writing to it changes the model."""
-        stored: torch.Tensor = self.module.weight.data  # type: ignore[union-attr, assignment]
+        stored: torch.Tensor = self.module.weight.data  # type: ignore[assignment]
         return stored if isinstance(self.module, nn.Linear) else stored.T
 
 

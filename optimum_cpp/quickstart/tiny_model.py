@@ -20,8 +20,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from ..errors import DataError, UsageError
 
 _BOS, _EOS, _PAD = "<s>", "</s>", "<pad>"
-_IGNORED = -100  # the target that `cross_entropy` leaves out
-_TEXT_WEIGHT = 1.0  # weight of the language-model loss on the text beside the loss on the label
+_TEXT_WEIGHT = 2.0  # weight of the language-model loss on the text beside the loss on the label
 _WINDOW = 20  # steps that the reported losses are averaged over
 
 
@@ -193,19 +192,17 @@ def _losses(model: LlamaForCausalLM, batch: Sequence[_Row], pad: int) -> tuple[t
     """Mean negative log-likelihoods of the batch's label tokens and of its other tokens."""
     longest = max(len(row.ids) for row in batch)
     ids = torch.full((len(batch), longest), pad)  # (B, T), padded on the right
-    label_targets = torch.full((len(batch), longest), _IGNORED)
-    text_targets = label_targets.clone()
     for i, row in enumerate(batch):
-        tokens = torch.tensor(row.ids)
-        ids[i, : len(tokens)] = tokens
-        text_targets[i, : row.label_start - 1] = tokens[1 : row.label_start]
-        label_targets[i, row.label_start - 1 : len(tokens) - 1] = tokens[row.label_start :]
+        ids[i, : len(row.ids)] = torch.tensor(row.ids)
+    position = torch.arange(1, longest)
+    label_start = torch.tensor([[row.label_start] for row in batch])  # (B, 1)
+    end = torch.tensor([[len(row.ids)] for row in batch])
+    is_label = (position >= label_start) & (position < end)  # (B, T - 1)
+    is_text = position < label_start
     # No attention mask: causal attention never looks right, where the padding is.
-    logits = model(input_ids=ids, use_cache=False).logits.flatten(0, 1)  # (B * T, V)
-    return (
-        cross_entropy(logits, label_targets.flatten(), ignore_index=_IGNORED),
-        cross_entropy(logits, text_targets.flatten(), ignore_index=_IGNORED),
-    )
+    logits = model(input_ids=ids, use_cache=False).logits[:, :-1]  # (B, T - 1, V)
+    nll = cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view_as(is_label)
+    return nll[is_label].mean(), nll[is_text].mean()
 
 
 def _rate(step: int, steps: int) -> float:

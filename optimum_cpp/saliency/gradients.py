@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +14,9 @@ from ..errors import ModelError
 from ..progress import progress_bar
 from ..pruning import Matrix
 from ..pruning.statistics import token_rows
-from ..scoring import LabelScorer
+from ..scoring import LabelledBatch, LabelScorer
+
+logger = logging.getLogger(__name__)
 
 
 def squared_gradients(
@@ -28,7 +32,10 @@ def squared_gradients(
 
     The square is taken before the sum over examples. One backward pass serves a batch: a matrix with
     inputs a (T, d_in) and output gradients delta (T, d_out) of one example has that example's gradient
-    delta^T a, so only activations need a graph and no parameter gets a `.grad`.
+    delta^T a, so only activations need a graph and no parameter gets a `.grad`. Where a pass calls a
+    matrix several times, or on inputs that are not one vector a token (DeBERTa sends its table of
+    relative positions through query and key), the examples of a batch cannot be told apart: then each
+    is a batch of its own, whose gradient is the sum over the calls.
 
     Args:
         scorer: the dense classifier.
@@ -47,11 +54,22 @@ def squared_gradients(
     """
     _refuse_offloaded(scorer.model)
     sums = {m.name: _accumulator(m.weight) for m in matrices}
-    with _frozen_parameters(scorer.model), progress_bar(len(texts), description) as bar:
-        for batch in scorer.labelled_batches(texts, labels, batch_tokens):
-            with _Recorder(matrices, batch.real, sums):
-                (-scorer.label_log_probabilities(batch)).sum().backward()  # type: ignore[no-untyped-call]
-            bar.update(len(batch.rows))
+
+    def add_all(batches: Iterator[LabelledBatch]) -> None:
+        with progress_bar(len(texts), description) as bar:
+            for batch in batches:
+                with _Recorder(matrices, batch.real, sums):
+                    (-scorer.label_log_probabilities(batch)).sum().backward()  # type: ignore[no-untyped-call]
+                bar.update(len(batch.rows))
+
+    with _frozen_parameters(scorer.model):
+        try:
+            add_all(scorer.labelled_batches(texts, labels, batch_tokens))
+        except _Inseparable as found:
+            logger.info("Saliency takes one example at a time: %s has inputs that examples share.", found)
+            for total in sums.values():
+                total.zero_()
+            add_all(scorer.labelled_batches(texts, labels, batch_tokens, max_rows=1))
     for total in sums.values():
         total.div_(len(texts))
     _check(sums)
@@ -102,11 +120,17 @@ def _frozen_parameters(model: torch.nn.Module) -> Iterator[None]:
             parameter.requires_grad_(flag)
 
 
+class _Inseparable(Exception):
+    """A batch of several examples whose gradients of one matrix, which is named, cannot be told apart."""
+
+
 class _Recorder:
     """Hooks that keep each matrix's inputs and turn its output gradients into squared gradients."""
 
     def __init__(self, matrices: Sequence[Matrix], real: torch.Tensor, sums: dict[str, torch.Tensor]) -> None:
         self.matrices, self.real, self.sums = matrices, real, sums
+        self.calls: Counter[str] = Counter()
+        self.partial: dict[str, torch.Tensor] = {}
         self.handles: list[Any] = []
 
     def __enter__(self) -> _Recorder:
@@ -116,20 +140,40 @@ class _Recorder:
     def __exit__(self, *exception: object) -> None:
         for handle in self.handles:
             handle.remove()
+        # Calls that do not reach the score have no gradient to wait for.
+        for name, gradient in self.partial.items():
+            self._square(name, gradient)
 
     def _hook(self, name: str) -> Callable[[Any, tuple[Any, ...], torch.Tensor], None]:
         def watch(module: Any, args: tuple[Any, ...], output: torch.Tensor) -> None:
             inputs = args[0].detach()
-            output.register_hook(lambda delta: self._add(name, inputs, delta))
+            self.calls[name] += 1
+            if len(self.real) > 1 and (self.calls[name] > 1 or token_rows(inputs, self.real) is None):
+                raise _Inseparable(name)
+            if not output.requires_grad:  # of inputs that no token embedding reaches
+                output.requires_grad_(True)
+            add = self._add_rows if len(self.real) > 1 else self._add_call
+            output.register_hook(lambda delta: add(name, inputs, delta))  # type: ignore[no-untyped-call]
 
         return watch
 
-    def _add(self, name: str, inputs: torch.Tensor, delta: torch.Tensor) -> None:
-        total = self.sums[name]
-        if token_rows(inputs, self.real) is None:
-            raise ModelError(f"Expected {name} to read one vector a token, but its input is {tuple(inputs.shape)}.")
+    def _add_rows(self, name: str, inputs: torch.Tensor, delta: torch.Tensor) -> None:
+        """The only call on a batch of several rows."""
         shape = (*self.real.shape, -1)
         for row, (a, d) in enumerate(zip(inputs.reshape(shape), delta.reshape(shape), strict=True)):
             real = self.real[row]
-            gradient = d[real].T @ a[real]  # (d_out, T) @ (T, d_in)
-            total.addcmul_(gradient, gradient)
+            self._square(name, d[real].T @ a[real])  # (d_out, T) @ (T, d_in)
+
+    def _add_call(self, name: str, inputs: torch.Tensor, delta: torch.Tensor) -> None:
+        """One of the calls on a single row, which has no padding; the square waits for the last of them."""
+        gradient = delta.reshape(-1, delta.shape[-1]).T @ inputs.reshape(-1, inputs.shape[-1])
+        if name in self.partial:
+            gradient = gradient + self.partial.pop(name)
+        self.calls[name] -= 1
+        if self.calls[name]:
+            self.partial[name] = gradient
+        else:
+            self._square(name, gradient)
+
+    def _square(self, name: str, gradient: torch.Tensor) -> None:
+        self.sums[name].addcmul_(gradient, gradient)

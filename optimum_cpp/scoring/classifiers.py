@@ -81,10 +81,10 @@ class ClassifierScorer:
         return scores
 
     def labelled_batches(
-        self, texts: Sequence[str], labels: Sequence[int], batch_tokens: int
+        self, texts: Sequence[str], labels: Sequence[int], batch_tokens: int, *, max_rows: int | None = None
     ) -> Iterator[LabelledBatch]:
-        """The rows with their true labels, in length-sorted batches."""
-        for rows, inputs in self._batches(texts, batch_tokens):
+        """The rows with their true labels, in length-sorted batches of at most `max_rows`."""
+        for rows, inputs in self._batches(texts, batch_tokens, max_rows):
             yield LabelledBatch(
                 rows=tuple(rows),
                 inputs=inputs,
@@ -99,17 +99,22 @@ class ClassifierScorer:
         return log_p.gather(1, batch.label_lengths.to(log_p.device)[:, None])[:, 0]
 
     def _log_softmax(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        logits = self.model(**inputs).logits  # (B, C)
+        logits: torch.Tensor = self.model(**inputs).logits  # (B, C)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         return logits.log_softmax(-1)[:, self.columns]
 
-    def _batches(self, texts: Sequence[str], batch_tokens: int) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
+    def _batches(
+        self, texts: Sequence[str], batch_tokens: int, max_rows: int | None = None
+    ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
         shortened, truncated = truncate_texts(self.tokenizer, texts, self.max_text_tokens)
         self.truncated += truncated
         rendered = [self.task.render(text) for text in shortened]
         lengths = [len(ids) for ids in self.tokenizer(rendered)["input_ids"]]
-        for rows in length_sorted_batches(lengths, batch_tokens):
-            inputs: Any = self.tokenizer([rendered[row] for row in rows], padding=True, return_tensors="pt")
+        for rows in length_sorted_batches(lengths, batch_tokens, max_rows):
+            # On the right: a head reads the first token, and padding before it would move the positions.
+            inputs: Any = self.tokenizer(
+                [rendered[row] for row in rows], padding=True, padding_side="right", return_tensors="pt"
+            )
             yield rows, dict(inputs.to(self.model.device))
 
 

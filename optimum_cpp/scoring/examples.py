@@ -63,9 +63,9 @@ class LabelScorer(Protocol):
         """(N, K) float64 log p(y | x)."""
 
     def labelled_batches(
-        self, texts: Sequence[str], labels: Sequence[int], batch_tokens: int
+        self, texts: Sequence[str], labels: Sequence[int], batch_tokens: int, *, max_rows: int | None = None
     ) -> Iterator[LabelledBatch]:
-        """The rows with their true labels, in length-sorted batches."""
+        """The rows with their true labels, in length-sorted batches of at most `max_rows`."""
 
     def label_log_probabilities(self, batch: LabelledBatch) -> torch.Tensor:
         """(B,) log p(y | x) of each row's own label, differentiable."""

@@ -62,9 +62,15 @@ def attention_masks(model: Any, batch: PackedBatch) -> torch.Tensor | dict[str, 
 
     A ready-made 4-D mask bypasses the model's own sliding windows, so they are applied here, on
     logical positions: one mask for each layer type where the configuration names several, else one.
+
+    Raises:
+        ValueError: a type of layer whose attention no mask here describes (chunked, linear).
     """
     config = model.config.get_text_config()
     layer_types = set(getattr(config, "layer_types", None) or ())
+    unknown = layer_types - {"full_attention", "sliding_attention"}
+    if unknown:
+        raise ValueError(f"layers of type {', '.join(sorted(unknown))}")
     window = getattr(config, "sliding_window", None)
     full = _as_model_mask(model, batch.visible)
     if window is None or not getattr(config, "use_sliding_window", True):

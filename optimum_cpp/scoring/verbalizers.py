@@ -120,12 +120,12 @@ class VerbalizerScorer:
         return scores
 
     def labelled_batches(
-        self, texts: Sequence[str], labels: Sequence[int], batch_tokens: int
+        self, texts: Sequence[str], labels: Sequence[int], batch_tokens: int, *, max_rows: int | None = None
     ) -> Iterator[LabelledBatch]:
         """Prompt + label of each row, jointly encoded, for activation statistics and saliency."""
         prompts = self.encoder.encode(texts).prompts
         sequences = [p + self.encoder.label_tokens[y] for p, y in zip(prompts, labels, strict=True)]
-        for rows in length_sorted_batches([len(s) for s in sequences], batch_tokens):
+        for rows in length_sorted_batches([len(s) for s in sequences], batch_tokens, max_rows):
             longest_label = max(len(self.encoder.label_tokens[labels[row]]) for row in rows)
             yield self._plain_batch(
                 [sequences[row] for row in rows],

@@ -1,0 +1,75 @@
+"""What every `optimum-cli cpp` command shares: messages, `--json`, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import warnings
+from abc import abstractmethod
+from typing import Any
+
+from optimum.commands.base import BaseOptimumCLICommand
+
+from ..errors import CPPError
+
+
+class CPPSubcommand(BaseOptimumCLICommand):  # type: ignore[misc]
+    """A command that prints a summary, or one JSON object with `--json`, and fails with one sentence."""
+
+    EXAMPLE = ""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's own flags."""
+
+    def parse_args(self, parser: argparse.ArgumentParser) -> None:
+        """All flags, and the example that `--help` ends with; optimum-cli calls this."""
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser.epilog = f"example:\n  {self.EXAMPLE}"
+        self.add_arguments(parser)
+        parser.add_argument("--json", action="store_true", help="Print one JSON object on stdout, for machines.")
+
+    @abstractmethod
+    def execute(self, args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+        """Do the work; returns what `--json` prints and what a person reads (nothing where empty)."""
+
+    def run(self) -> None:
+        """Run the command and exit: 0 done, 1 contract or data problem, 2 usage."""
+        _set_up_messages()
+        try:
+            values, text = self.execute(self.args)
+        except CPPError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(error.exit_code)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            sys.exit(130)
+        shown = json.dumps(values) if self.args.json and values else text
+        if shown:
+            print(shown)
+
+
+def add_model_and_output(parser: argparse.ArgumentParser, *, output: bool = True) -> None:
+    """`-m/--model`, and `-o/--output` with `--overwrite`."""
+    parser.add_argument("-m", "--model", required=True, help="Hub id or folder of the model.")
+    if output:
+        parser.add_argument("-o", "--output", required=True, help="Output folder, new or empty.")
+        parser.add_argument("--overwrite", action="store_true", help="Replace an output folder that is not empty.")
+
+
+def _set_up_messages() -> None:
+    """Our own messages and warnings go to stderr as plain lines; libraries stay quiet."""
+    import datasets
+    import transformers
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("optimum_cpp")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    transformers.logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()
+    datasets.disable_progress_bars()
+    warnings.showwarning = lambda message, *rest, **named: logger.warning("warning: %s", message)

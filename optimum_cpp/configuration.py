@@ -135,7 +135,7 @@ class CPPConfig:
     model_revision: str | None = _option(None, "Commit or tag of the model on the Hub.", group="run")
     dtype: str = _option("auto", "Weights' dtype; auto is the checkpoint's own.", group="run", choices=DTYPES)
     device_map: str | None = _option(None, "Where the model lives, as in Accelerate.", group="run")
-    batch_tokens: int = _option(4096, "Most tokens in one batch, padding included.", group="run")
+    batch_tokens: int = _option(2048, "Most tokens in one batch, padding included.", group="run")
     seed: int = _option(0, "Seed of every random choice.", group="run")
 
     def __post_init__(self) -> None:

@@ -63,12 +63,20 @@ def load_model(
         if kind == "encoder":
             auto = transformers.AutoModelForSequenceClassification
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, **where)
-        model = auto.from_pretrained(name, dtype=dtype, device_map=device_map, **where)
+        model, found = auto.from_pretrained(
+            name, dtype=dtype, device_map=device_map, output_loading_info=True, **where
+        )
     except ModelError:
         raise
     except (OSError, ValueError, KeyError, ImportError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"Expected a model that transformers can open at {str(name)!r}, but: {reason}") from error
+    if found["missing_keys"]:
+        # transformers would fill them with random numbers and go on.
+        raise ModelError(
+            f"Expected {str(name)!r} to hold every weight of {type(model).__name__}, but {len(found['missing_keys'])} "
+            f"are missing ({', '.join(sorted(found['missing_keys'])[:3])}); train or restore them first."
+        )
     if gguf_file is not None:
         _forget_gguf(model)
     model.eval()

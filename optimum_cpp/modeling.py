@@ -47,7 +47,7 @@ class CPPModel:
         *,
         revision: str | None = None,
         device_map: Any = None,
-        batch_tokens: int = 4096,
+        batch_tokens: int = 2048,
         token: str | None = None,
     ) -> Self:
         """Open a folder or Hub repository with a contract, verify it, and load the model.

@@ -49,7 +49,7 @@ def byte_tokenizer(
     normalizer: normalizers.Normalizer | None = None,
     padding_side: str = "right",
 ) -> tf.PreTrainedTokenizerFast:
-    """Bytes and a few merges; `opening` and `closing` are special tokens around every sequence."""
+    """Bytes and a few merges; `opening` and `closing` hold the special tokens around every sequence."""
     vocabulary = [*SPECIALS, *sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in merges)]
     tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(vocabulary)}, merges=list(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split_words)
@@ -57,7 +57,7 @@ def byte_tokenizer(
     if normalizer is not None:
         tokenizer.normalizer = normalizer
     if opening or closing:
-        used = [(token, vocabulary.index(token)) for token in {opening, closing} - {""}]
+        used = [(token, vocabulary.index(token)) for token in sorted({*opening.split(), *closing.split()})]
         tokenizer.post_processor = processors.TemplateProcessing(f"{opening} $A {closing}".strip(), special_tokens=used)
     return tf.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -73,7 +73,7 @@ _SIZES: dict[str, Any] = dict(
     vocab_size=280,
     hidden_size=32,
     intermediate_size=48,
-    num_hidden_layers=3,
+    num_hidden_layers=2,
     num_attention_heads=4,
     max_position_embeddings=512,
     pad_token_id=2,
@@ -93,34 +93,44 @@ _DECODER_CONFIGS: dict[str, Any] = {
         **_GROUPED,
         head_dim=8,
         sliding_window=WINDOW,
-        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        layer_types=["sliding_attention", "full_attention"],
     ),
     "phi": lambda: tf.PhiConfig(**_SIZES),
     "phi3": lambda: tf.Phi3Config(**_GROUPED, eos_token_id=1, sliding_window=None),
     "phi3_sliding": lambda: tf.Phi3Config(**_GROUPED, eos_token_id=1, sliding_window=WINDOW),
     "gpt_neox": lambda: tf.GPTNeoXConfig(**_SIZES),
     "gpt2": lambda: tf.GPT2Config(
-        vocab_size=280, n_embd=32, n_inner=48, n_layer=3, n_head=4, n_positions=512, bos_token_id=0, eos_token_id=1
+        vocab_size=280, n_embd=32, n_inner=48, n_layer=2, n_head=4, n_positions=512, bos_token_id=0, eos_token_id=1
     ),
     "opt": lambda: tf.OPTConfig(
         vocab_size=280,
         hidden_size=32,
         word_embed_proj_dim=32,
         ffn_dim=48,
-        num_hidden_layers=3,
+        num_hidden_layers=2,
         num_attention_heads=4,
         max_position_embeddings=512,
         pad_token_id=2,
     ),
-    "falcon": lambda: tf.FalconConfig(vocab_size=280, hidden_size=32, num_hidden_layers=3, num_attention_heads=4),
-    "bloom": lambda: tf.BloomConfig(vocab_size=280, hidden_size=32, n_layer=3, n_head=4),
+    "falcon": lambda: tf.FalconConfig(vocab_size=280, hidden_size=32, num_hidden_layers=2, num_attention_heads=4),
+    "gpt_neo": lambda: tf.GPTNeoConfig(
+        vocab_size=280,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        attention_types=[[["global", "local"], 1]],
+        window_size=60,
+        bos_token_id=0,
+        eos_token_id=1,
+    ),
+    "bloom": lambda: tf.BloomConfig(vocab_size=280, hidden_size=32, n_layer=2, n_head=4),
     "mixtral": lambda: tf.MixtralConfig(**_GROUPED, num_local_experts=4),
 }
 _ENCODER_CONFIGS: dict[str, Any] = {
     "bert": lambda: tf.BertConfig(**_SIZES),
     "roberta": lambda: tf.RobertaConfig(**_SIZES | dict(max_position_embeddings=515)),
     "distilbert": lambda: tf.DistilBertConfig(
-        vocab_size=280, dim=32, hidden_dim=48, n_layers=3, n_heads=4, pad_token_id=2
+        vocab_size=280, dim=32, hidden_dim=48, n_layers=2, n_heads=4, pad_token_id=2
     ),
     "deberta_v2": lambda: tf.DebertaV2Config(
         **_SIZES,
@@ -136,10 +146,10 @@ _ENCODER_CONFIGS: dict[str, Any] = {
     ),
     "albert": lambda: tf.AlbertConfig(**_SIZES, embedding_size=16),
 }
-DECODERS = tuple(name for name in _DECODER_CONFIGS if name not in ("bloom", "mixtral"))
+DECODERS = tuple(name for name in _DECODER_CONFIGS if name not in ("gpt_neo", "bloom", "mixtral"))
 SLIDING = ("qwen2_sliding", "mistral", "gemma2", "gemma3", "phi3_sliding")
 ENCODERS = tuple(name for name in _ENCODER_CONFIGS if name != "albert")
-EAGER_ONLY = ("gemma2", "bloom", "deberta_v2")
+EAGER_ONLY = ("gemma2", "gpt_neo", "bloom", "deberta_v2")
 
 
 def tiny_model(name: str, *, attention: str = "sdpa", dtype: torch.dtype = torch.float32, **config: Any) -> Any:

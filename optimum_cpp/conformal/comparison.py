@@ -110,10 +110,9 @@ def contract_preservation(
     validity = FAILS if covered < low else UNDECIDED if covered > high else HOLDS
     place = {FAILS: "below", UNDECIDED: "above", HOLDS: "inside"}[validity]
     # The interval's ends are rounded quotients; rounding the slack alike keeps equal numbers equal.
+    efficiency = FAILS if difference.low > float(slack) else UNDECIDED
     if difference.high <= float(slack):
         efficiency = HOLDS
-    else:
-        efficiency = FAILS if difference.low > float(slack) else UNDECIDED
     return ContractPreservation(
         validity=Verdict(validity, f"{covered} rows covered, {place} the acceptance band [{low}, {high}]"),
         efficiency=Verdict(

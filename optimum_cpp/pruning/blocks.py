@@ -181,7 +181,8 @@ def capture_block_calls(
     get different masks and positions, and the model alone knows which.
 
     Raises:
-        ModelError: a block that is called more than once in a pass (shared layers).
+        ModelError: a block that is called more than once in a pass (shared layers), or a model that
+            computes something between two blocks, which running them one after another would leave out.
     """
     recorded: list[tuple[torch.Tensor, tuple[Any, ...], dict[str, Any]]] = []
     with _recording(blocks, recorded):
@@ -191,7 +192,14 @@ def capture_block_calls(
             f"Expected each of the {len(blocks)} blocks to run once in a pass, but {len(recorded)} calls were made; "
             "models that share or skip blocks cannot be pruned block by block."
         )
-    return BlockCalls(recorded[0][0], [(args, kwargs) for _, args, kwargs in recorded], real)
+    first = recorded[0][0]
+    for block, (hidden, _, _) in zip(blocks[1:], recorded[1:], strict=True):
+        if hidden is not first and not torch.equal(hidden, first):
+            raise ModelError(
+                f"Expected {block.name} to read the output of the block before it, but the model changes it in "
+                "between; such models cannot be pruned block by block."
+            )
+    return BlockCalls(first, [(args, kwargs) for _, args, kwargs in recorded], real)
 
 
 @contextmanager

@@ -62,9 +62,8 @@ def collect_statistics(
     handles = [matrix.module.register_forward_hook(collector.hook(matrix)) for matrix in block.matrices]
     try:
         for call in calls:
-            collector.real = call.real
+            collector.begin(call.real)
             run_block(block, call.hidden, call.arguments[index])
-            collector.first_inputs.clear()
     finally:
         for handle in handles:
             handle.remove()
@@ -85,12 +84,21 @@ class _Collector:
         self.statistics: dict[str, InputStatistics] = {}
         self.owners: dict[str, str] = {}
         self.first_inputs: list[tuple[torch.Tensor, str]] = []
+        self.counted: set[str] = set()
+
+    def begin(self, real: torch.Tensor) -> None:
+        """Start a batch, in which each matrix's first call counts."""
+        self.real = real
+        self.first_inputs.clear()
+        self.counted.clear()
 
     def hook(self, matrix: Matrix) -> Callable[[Any, tuple[Any, ...], Any], None]:
         def add(module: Any, args: tuple[Any, ...], output: Any) -> None:
             rows = token_rows(args[0], self.real)
-            if rows is None:
+            # A table of positions may have as many rows as there are tokens; it comes after them.
+            if rows is None or matrix.name in self.counted:
                 return
+            self.counted.add(matrix.name)
             if matrix.name not in self.owners:
                 self._adopt(matrix.name, args[0])
             if self.owners[matrix.name] == matrix.name:

@@ -9,7 +9,6 @@ from pathlib import Path
 from .corpus import generate_corpus, write_corpus
 from .tiny_model import TrainingSummary, build_model, build_tokenizer, train_model
 
-VOCAB = 1024
 PROMPT = "{text}\nCategory:"
 
 
@@ -17,12 +16,12 @@ PROMPT = "{text}\nCategory:"
 class QuickstartSize:
     """How large the quickstart's model, training and data roles are."""
 
+    vocab_size: int
     layers: int
     hidden: int
     ffn: int
     train_rows: int
     steps: int
-    batch_rows: int
     learning_rate: float
     prune_rows: int
     val_rows: int
@@ -35,27 +34,29 @@ class QuickstartSize:
         return self.prune_rows + self.val_rows + self.conformal_rows + self.test_rows
 
 
+# A model of 180 thousand weights and words split into pieces: large enough to learn the task in a minute,
+# small enough that it needs its weights. Wider models with whole words lose nothing at 60 % sparsity.
 NORMAL = QuickstartSize(
+    vocab_size=512,
     layers=4,
-    hidden=192,
-    ffn=512,
+    hidden=64,
+    ffn=128,
     train_rows=16_000,
-    steps=500,
-    batch_rows=32,
-    learning_rate=2e-3,
+    steps=800,
+    learning_rate=6e-3,
     prune_rows=256,
     val_rows=256,
     conformal_rows=512,
     test_rows=2000,
 )
 FAST = QuickstartSize(
+    vocab_size=640,
     layers=3,
-    hidden=128,
-    ffn=256,
+    hidden=64,
+    ffn=128,
     train_rows=8_000,
-    steps=250,
-    batch_rows=32,
-    learning_rate=3e-3,
+    steps=320,
+    learning_rate=8e-3,
     prune_rows=64,
     val_rows=128,
     conformal_rows=256,
@@ -88,23 +89,19 @@ class QuickstartAssets:
     training: TrainingSummary
 
 
-def make_quickstart_assets(
-    directory: str | os.PathLike[str], *, fast: bool = False, seed: int = 0, size: QuickstartSize | None = None
-) -> QuickstartAssets:
+def make_quickstart_assets(directory: str | os.PathLike[str], *, fast: bool = False, seed: int = 0) -> QuickstartAssets:
     """Generate the corpus, train the dense model, and write `pool.jsonl` and `dense/` into a folder.
 
-    Takes about a minute on two cores, with `fast` a quarter of that, and no network.
+    Takes about a minute on one core, with `fast` a third of that, and no network.
     """
     target = Path(directory)
     size = FAST if fast else NORMAL
     corpus = generate_corpus(size.train_rows + size.pool_rows, seed)
     train = corpus.rows(0, size.train_rows)
-    pool = corpus.rows(size.train_rows, len(corpus))
-    write_corpus(pool, target / "pool.jsonl")
-
-    train_labels = train.names()
-    joined = [PROMPT.replace("{text}", text) + " " + label for text, label in zip(train.texts, train_labels)]
-    tokenizer = build_tokenizer(joined + [" " + n for n in corpus.label_names] * 4000, vocab_size=VOCAB)
+    write_corpus(corpus.rows(size.train_rows, len(corpus)), target / "pool.jsonl")
+    # The labels stand among the texts often enough for each of their words to become one token.
+    label_lines = [f"{PROMPT[len('{text}') :]} {name}" for name in corpus.label_names] * (size.train_rows // 4)
+    tokenizer = build_tokenizer([*train.texts, *label_lines], vocab_size=size.vocab_size)
     model = build_model(tokenizer, layers=size.layers, hidden=size.hidden, ffn=size.ffn, seed=seed)
     training = train_model(
         model,
@@ -114,7 +111,6 @@ def make_quickstart_assets(
         corpus.label_names,
         PROMPT,
         steps=size.steps,
-        batch_rows=size.batch_rows,
         learning_rate=size.learning_rate,
         seed=seed,
     )
@@ -127,6 +123,6 @@ def make_quickstart_assets(
         label_names=corpus.label_names,
         prompt=PROMPT,
         train_texts=train.texts,
-        train_labels=train_labels,
+        train_labels=train.names(),
         training=training,
     )

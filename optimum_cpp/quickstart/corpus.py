@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import os
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TypeVar
 
+from ..data.fingerprints import folded
 from ..errors import UsageError
 
 MIN_WORDS, MAX_WORDS = 8, 30
@@ -30,17 +30,16 @@ _NEIGHBOUR = 0.75  # share of the mixed texts whose second topic stands next to 
 
 @dataclass(frozen=True)
 class _Topic:
-    """The words of one topic; `shared` are nouns that the next topic of the ring uses as well."""
+    """The words of one topic, by the slot they fill; `shared` nouns belong to the next topic of the ring as well."""
 
     name: str
-    nouns: tuple[str, ...]
-    verbs: tuple[str, ...]
-    adjectives: tuple[str, ...]
+    words: dict[str, tuple[str, ...]]
     shared: tuple[str, ...]
 
 
 def _topic(name: str, nouns: str, verbs: str, adjectives: str, shared: str) -> _Topic:
-    return _Topic(name, *(tuple(words.split()) for words in (nouns, verbs, adjectives, shared)))
+    slots = {"{noun}": nouns, "{verb}": verbs, "{adjective}": adjectives}
+    return _Topic(name, {slot: tuple(words.split()) for slot, words in slots.items()}, tuple(shared.split()))
 
 
 # fmt: off
@@ -102,7 +101,7 @@ class GeneratedCorpus:
     Attributes:
         texts: the texts, unique after folding (NFKC, casefold, single spaces).
         labels: for each text the index of its label in `label_names`.
-        label_names: the labels, lower-case words.
+        label_names: the labels, lower-case words in code-point order, as loading them from a file orders them.
     """
 
     texts: tuple[str, ...]
@@ -131,18 +130,19 @@ def generate_corpus(rows: int, seed: int) -> GeneratedCorpus:
     """
     if rows < 1:
         raise UsageError(f"Expected argument `rows` to be a whole number above 0, but got {rows}.")
+    names = tuple(sorted(topic.name for topic in _TOPICS))
     rng = Random(seed)
     texts: list[str] = []
     labels: list[int] = []
     seen: set[str] = set()
     while len(texts) < rows:
-        text, label = _draw_row(rng)
-        folded = fold(text)
-        if folded not in seen and MIN_WORDS <= len(text.split()) <= MAX_WORDS:
-            seen.add(folded)
+        text, topic = _draw_row(rng)
+        key = folded(text)
+        if key not in seen and MIN_WORDS <= len(text.split()) <= MAX_WORDS:
+            seen.add(key)
             texts.append(text)
-            labels.append(label)
-    return GeneratedCorpus(tuple(texts), tuple(labels), tuple(topic.name for topic in _TOPICS))
+            labels.append(names.index(topic.name))
+    return GeneratedCorpus(tuple(texts), tuple(labels), names)
 
 
 def write_corpus(corpus: GeneratedCorpus, path: str | os.PathLike[str]) -> None:
@@ -154,20 +154,15 @@ def write_corpus(corpus: GeneratedCorpus, path: str | os.PathLike[str]) -> None:
             file.write(json.dumps({"text": text, "label": label}, ensure_ascii=False) + "\n")
 
 
-def fold(text: str) -> str:
-    """The text as compared for duplicates: NFKC, casefold, single spaces."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-def _draw_row(rng: Random) -> tuple[str, int]:
-    """One text and its label; a mixed text's label is drawn with the topics' shares in the text."""
+def _draw_row(rng: Random) -> tuple[str, _Topic]:
+    """One text and its topic; that of a mixed text is drawn with the topics' shares in the text."""
     first = second = int(rng.random() * len(_TOPICS))
     share = 1.0
     if rng.random() < _MIXED:
         second = _other_topic(rng, first)
         share = 0.35 + 0.3 * rng.random()
     text = _write_text(rng, first, second, share)
-    return text, first if rng.random() < share else second
+    return text, _TOPICS[first if rng.random() < share else second]
 
 
 def _other_topic(rng: Random, first: int) -> int:
@@ -187,7 +182,7 @@ def _write_text(rng: Random, first: int, second: int, share: float) -> str:
             if token == "{person}":
                 words.append(_pick(rng, _PEOPLE))
             elif token.startswith("{"):
-                words.append(_fill_slot(rng, token[1:-1] + "s", first if rng.random() < share else second))
+                words.append(_fill_slot(rng, token, first if rng.random() < share else second))
             else:
                 words.append(token)
         clauses.append(" ".join(words))
@@ -197,18 +192,17 @@ def _write_text(rng: Random, first: int, second: int, share: float) -> str:
     return text + "."
 
 
-def _fill_slot(rng: Random, kind: str, topic: int) -> str:
-    """A word for a slot (`kind` is nouns, verbs or adjectives) of a text about `topic`."""
+def _fill_slot(rng: Random, slot: str, topic: int) -> str:
+    """A word for an open slot of a text about a topic."""
     draw = rng.random()
-    if kind == "nouns" and draw < _SHARED:
+    if slot == "{noun}" and draw < _SHARED:
         return _pick(rng, _TOPICS[topic].shared + _TOPICS[topic - 1].shared)
     source = _EVERYDAY
     if draw < _SHARED + _OWN:
         source = _TOPICS[topic]
     elif draw < _SHARED + _OWN + _STRAY:
         source = _pick(rng, _TOPICS)
-    words: tuple[str, ...] = getattr(source, kind)
-    return _pick(rng, words)
+    return _pick(rng, source.words[slot])
 
 
 def _pick(rng: Random, items: Sequence[T]) -> T:

@@ -15,7 +15,7 @@ from ..data.tasks import ClassificationTask
 from ..errors import ModelError
 from ..progress import progress_bar
 from .batching import length_sorted_batches
-from .encoding import PromptEncoder
+from .encoding import PromptEncoder, truncate_texts
 from .examples import LabelledBatch, check_finite
 from .packing import attention_masks, pack
 from .trie import build_trie
@@ -28,8 +28,9 @@ logger = logging.getLogger(__name__)
 # Bytes of float32 vocabulary logits that one batch may hold.
 LOGITS_BUDGET = 256 * 2**20
 
-_PROBE_TEXTS = ("A short text.", "A longer text, " * 24 + "which ends here.")
-_PROBE_LABELS = 8
+_PROBE_TEXT = "A probe text."
+# How many of the longest labels are compared behind a short text, and behind one as long as allowed.
+_PROBE_LABELS = (8, 2)
 
 
 class VerbalizerScorer:
@@ -224,10 +225,10 @@ class VerbalizerScorer:
 
     def _packed_agrees_with_plain(self) -> bool:
         """Compare both ways on two probe texts; a model may treat a ready-made mask in its own way."""
-        prompts = self.encoder.encode(_PROBE_TEXTS).prompts
+        prompts = self.encoder.encode([_PROBE_TEXT, self._longest_probe()]).prompts
         longest = sorted(range(len(self.labels)), key=lambda label: -len(self.encoder.label_tokens[label]))
-        columns = longest[:_PROBE_LABELS]
-        plain = np.stack([self.plain_log_probabilities(prompt, columns) for prompt in prompts])
+        columns = [longest[:count] for count in _PROBE_LABELS]
+        plain = np.concatenate([self.plain_log_probabilities(*pair) for pair in zip(prompts, columns, strict=True)])
         if not np.isfinite(plain).all():
             raise ModelError(
                 "Expected finite label scores, but the model gives NaN or infinite logits on a plain text; "
@@ -235,12 +236,20 @@ class VerbalizerScorer:
             )
         try:
             with torch.inference_mode():
-                packed = (self._packed_edges(list(prompts)) @ self._label_matrix.T)[:, columns]
+                scores = self._packed_edges(list(prompts)) @ self._label_matrix.T
         except (RuntimeError, TypeError, ValueError) as error:
             logger.warning("This model does not run a packed pass (%s).", str(error).splitlines()[0])
             return False
         tolerance = max(1e-3, 4 * torch.finfo(self.model.dtype).eps)
+        packed = np.concatenate([row[chosen] for row, chosen in zip(scores, columns, strict=True)])
         return bool(np.all(np.abs(packed - plain) <= tolerance * (1 + np.abs(plain))))
+
+    def _longest_probe(self) -> str:
+        """A text as long as any that is scored: a window too wide for shorter ones shows behind it."""
+        positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        tokens = min(self.max_text_tokens, positions // 2) if positions else self.max_text_tokens
+        texts, _ = truncate_texts(self.tokenizer, [" ".join([_PROBE_TEXT] * tokens)], tokens)
+        return texts[0].rstrip()
 
 
 def _gather_edges(logits: torch.Tensor, queries: Sequence[int], tokens: Sequence[int]) -> npt.NDArray[np.float64]:

@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import pytest
+
+from optimum_cpp.errors import UsageError
+from optimum_cpp.staging import check_output, staged_directory
+
+
+def _everything(folder: Path) -> dict[str, str]:
+    return {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_the_folder_appears_whole(tmp_path: Path) -> None:
+    with staged_directory(tmp_path / "a" / "out") as staging:
+        (staging / "sub").mkdir()
+        (staging / "sub" / "file").write_text("new")
+        assert not (tmp_path / "a" / "out").exists()
+    assert _everything(tmp_path) == {"a/out/sub/file": "new"}
+    assert (tmp_path / "a" / "out").stat().st_mode & 0o777 == 0o755
+
+
+def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="boom"), staged_directory(tmp_path / "out") as staging:
+        (staging / "file").write_text("half")
+        raise RuntimeError("boom")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_overwriting_replaces_all_of_the_old_folder_or_none(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "old").write_text("old")
+    with pytest.raises(RuntimeError), staged_directory(out, overwrite=True) as staging:
+        (staging / "new").write_text("half")
+        raise RuntimeError
+    assert _everything(tmp_path) == {"out/old": "old"}
+    with staged_directory(out, overwrite=True) as staging:
+        (staging / "new").write_text("new")
+    assert _everything(tmp_path) == {"out/new": "new"}
+
+
+def test_a_folder_filled_meanwhile_is_not_lost(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(UsageError, match="not"), staged_directory(out) as staging:
+        (staging / "new").write_text("new")
+        out.mkdir()
+        (out / "theirs").write_text("theirs")
+    assert _everything(tmp_path) == {"out/theirs": "theirs"}
+
+
+def test_a_failing_move_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "old").write_text("old")
+    rename = Path.rename
+
+    def failing(self: Path, target: Path) -> Path:
+        if ".partial-" in self.name:
+            raise OSError("no space left")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(OSError, match="no space"), staged_directory(out, overwrite=True) as staging:
+        (staging / "new").write_text("new")
+    assert _everything(tmp_path) == {"out/old": "old"}
+
+
+def test_what_would_be_lost_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="file"):
+        check_output(tmp_path / "file", overwrite=True)
+    with pytest.raises(UsageError, match="--overwrite"):
+        check_output(tmp_path / "full", overwrite=False)
+    assert check_output(tmp_path / "empty", overwrite=False) == tmp_path / "empty"
+    with pytest.raises(UsageError, match="write beside"), staged_directory(tmp_path / "file" / "out"):
+        pass

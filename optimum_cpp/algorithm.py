@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from .candidates import DENSE, Bench, MeasuredCandidate
+from .candidates import BASE, DENSE, Bench, MeasuredCandidate
 from .configuration import CPPConfig
 from .contract import ReliabilityContract
 from .data import ClassificationTask, DataRoles, Examples
@@ -147,7 +147,7 @@ def _references(
         if reference.name == chosen.name or not len(test):
             continue
         bench.restore(reference.name)
-        name = DENSE if reference.name == DENSE else "base"
+        name = DENSE if reference.name == DENSE else BASE
         classifier = FrozenClassifier(bench.scorer, reference.transform, bench.config.allow_empty, digest="")
         quantile = classifier.calibrate(conformal, bench.config.alpha, f"calibrate: {name}").quantile
         evaluation: Evaluation = classifier.evaluate(test, quantile.value, f"test: {name}")

@@ -22,6 +22,8 @@ from .selection import Candidate
 logger = logging.getLogger(__name__)
 
 DENSE = "dense"
+# The base pruner alone (lambda = 0), where it is a reference beside the chosen model.
+BASE = "base"
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,17 @@ class LabelScores:
     Attributes:
         nonconformity: (N, K) float64 s(x, y).
         probabilities: (N, K) float64 label softmax.
+        truncated: how many of the texts were cut to `max_text_tokens`.
     """
 
     nonconformity: npt.NDArray[np.float64]
     probabilities: npt.NDArray[np.float64]
+    truncated: int
 
     @property
     def top_labels(self) -> npt.NDArray[np.int64]:
         """(N,) most probable label, ties to the lower index."""
-        return self.probabilities.argmax(axis=1)
+        return np.asarray(self.probabilities.argmax(axis=1))
 
 
 @dataclass(frozen=True)
@@ -40,20 +42,23 @@ class Calibration:
         scores: (n,) float64 true-label scores.
         top_probabilities: (n,) float64 probability of the top label.
         set_sizes: (n,) sizes of the sets at this quantile.
+        truncated: how many of the texts were cut.
     """
 
     quantile: ConformalQuantile
     scores: npt.NDArray[np.float64]
     top_probabilities: npt.NDArray[np.float64]
     set_sizes: npt.NDArray[np.int64]
+    truncated: int
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Exact counts on some rows, and the size of each row's set."""
+    """Exact counts on some rows, the size of each row's set, and how many texts were cut."""
 
     counts: SetEvaluation
     set_sizes: npt.NDArray[np.int64]
+    truncated: int
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,13 @@ class FrozenClassifier:
 
     def score(self, texts: Sequence[str], description: str | None = None) -> LabelScores:
         """Nonconformity scores and label probabilities of every label."""
+        before = self.scorer.truncated
         log_p = self.scorer.log_probabilities(texts, description=description)
-        return LabelScores(self.transform.nonconformity(log_p), self.transform.probabilities(log_p))
+        return LabelScores(
+            self.transform.nonconformity(log_p),
+            self.transform.probabilities(log_p),
+            self.scorer.truncated - before,
+        )
 
     def sets(self, scores: LabelScores, quantile: float) -> npt.NDArray[np.bool_]:
         """C(x) = {y : s(x, y) <= q-hat} (CPP paper, Eq. 3), (N, K) bool."""
@@ -94,11 +104,11 @@ class FrozenClassifier:
         true_scores = scores.nonconformity[np.arange(len(examples)), np.asarray(examples.labels)]
         quantile = conformal_quantile(true_scores, alpha)
         sizes = self.sets(scores, quantile.value).sum(axis=1)
-        return Calibration(quantile, true_scores, scores.probabilities.max(axis=1), sizes)
+        return Calibration(quantile, true_scores, scores.probabilities.max(axis=1), sizes, scores.truncated)
 
     def evaluate(self, examples: Examples, quantile: float, description: str | None = None) -> Evaluation:
         """Coverage, set sizes, accuracy and ECE on labelled rows."""
         scores = self.score(examples.texts, description)
         sets = self.sets(scores, quantile)
         counts = evaluate_sets(sets, np.asarray(examples.labels), scores.probabilities)
-        return Evaluation(counts, sets.sum(axis=1))
+        return Evaluation(counts, sets.sum(axis=1), scores.truncated)

@@ -59,13 +59,11 @@ def load_model(
     try:
         config = transformers.AutoConfig.from_pretrained(name, **where)
         kind = classifier_kind(config)
-        auto = transformers.AutoModelForCausalLM
+        auto: Any = transformers.AutoModelForCausalLM
         if kind == "encoder":
             auto = transformers.AutoModelForSequenceClassification
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, **where)
-        model, found = auto.from_pretrained(
-            name, dtype=dtype, device_map=device_map, output_loading_info=True, **where
-        )
+        model, found = auto.from_pretrained(name, dtype=dtype, device_map=device_map, output_loading_info=True, **where)
     except ModelError:
         raise
     except (OSError, ValueError, KeyError, ImportError) as error:

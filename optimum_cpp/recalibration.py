@@ -12,7 +12,7 @@ import numpy as np
 from .configuration import CPPConfig
 from .contract import CONTRACT_NAME, Claims, ReliabilityContract, file_claims
 from .contract.canonical import digest
-from .contract.describe import environment, frozen_digest, model_claim, score_claim, task_claim, transform_of
+from .contract.describe import frozen_digest, model_claim, score_claim, task_claim, transform_of
 from .data import DataRoles, Ledger, draw_calibration_roles, parse_splits
 from .errors import UsageError
 from .freezing import Freeze, freeze, score_noise, scorer_of
@@ -26,7 +26,7 @@ from .results import RunResults
 from .scoring import fit_transform
 from .stages import StageClock
 from .staging import check_output, staged_directory
-from .writing import TestedModel, calibration_claim, evaluation_claims, model_rows
+from .writing import TestedModel, calibration_claim, evaluation_claims, model_rows, run_record
 
 
 def recalibrate(
@@ -88,13 +88,7 @@ def recalibrate(
             verdicts=None,
             predecessor=old.digest if old else None,
         )
-        record = {
-            **environment(frozen.classifier.scorer.model),
-            "batch_versus_single": noise,
-            "truncated_texts": frozen.classifier.scorer.truncated,
-            "stages": [vars(stage) for stage in clock.stages],
-        }
-        contract = ReliabilityContract(claims, record)
+        contract = ReliabilityContract(claims, run_record(frozen, calibration, tested, noise, clock))
         results = _results(str(model_name_or_path), roles, contract, tested, clock)
         write_output(staging, contract, roles.manifest, config, results, target.name)
     return CPPResult(CPPModel.around(frozen.classifier, contract, target), contract, results, target)
@@ -171,5 +165,6 @@ def _results(
         verdicts={},
         matrices={name: matrix.zeros / matrix.size for name, matrix in matrices.items()},
         stages=tuple(clock.stages),
+        truncated_texts=contract.record["truncated_texts"],
         digest=contract.digest,
     )

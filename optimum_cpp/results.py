@@ -67,6 +67,7 @@ class RunResults:
     verdicts: dict[str, dict[str, str]]
     matrices: dict[str, float]
     stages: tuple[Stage, ...]
+    truncated_texts: dict[str, int]
     digest: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,6 +109,7 @@ class RunResults:
             lines.append(f"{self.achieved_sparsity:.2%} of the prunable weights are zero; lambda {self.lam} is chosen")
         lines += [f"  lambda {row.lam}: {row.reason}" for row in self.validation]
         lines += [f"{name} {verdict['verdict']}: {verdict['reason']}" for name, verdict in self.verdicts.items()]
+        lines += [f"{count} {role} texts were truncated" for role, count in self.truncated_texts.items() if count]
         lines += ["", _stage_table(self.stages)]
         return "\n".join(lines)
 

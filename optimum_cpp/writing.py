@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from .candidates import DENSE, MeasuredCandidate
+from .candidates import BASE, DENSE, MeasuredCandidate
 from .configuration import CPPConfig
 from .conformal import (
     ConformalQuantile,
@@ -89,13 +90,24 @@ def write_contract(found: Findings, roles: DataRoles, config: CPPConfig) -> Reli
         verdicts=verdict_claim(preservation(found.tested, config), config.epsilon_size),
         predecessor=None,
     )
-    record = {
-        **environment(found.frozen.classifier.scorer.model),
-        "batch_versus_single": found.noise,
-        "truncated_texts": found.frozen.classifier.scorer.truncated,
-        "stages": [vars(stage) for stage in found.clock.stages],
-    }
+    record = run_record(found.frozen, found.calibration, found.tested, found.noise, found.clock)
     return ReliabilityContract(claims, record)
+
+
+def run_record(
+    frozen: Freeze, calibration: Calibration, tested: Sequence[TestedModel], noise: float, clock: StageClock
+) -> dict[str, Any]:
+    """What happened to be so: environment, rounding noise, truncated texts, seconds and memory."""
+    truncated = {"conformal": calibration.truncated}
+    for item in tested:
+        if item.model not in (DENSE, BASE):
+            truncated["test"] = item.evaluation.truncated
+    return {
+        **environment(frozen.classifier.scorer.model),
+        "batch_versus_single": noise,
+        "truncated_texts": truncated,
+        "stages": [vars(stage) for stage in clock.stages],
+    }
 
 
 def calibration_claim(calibration: Calibration) -> CalibrationClaim:
@@ -165,6 +177,7 @@ def write_results(found: Findings, roles: DataRoles, config: CPPConfig, contract
         verdicts=verdict_lines(contract),
         matrices={name: matrix.zeros / matrix.size for name, matrix in matrices.items()},
         stages=tuple(found.clock.stages),
+        truncated_texts=contract.record["truncated_texts"],
         digest=contract.digest,
     )
 

@@ -17,7 +17,9 @@ LOG_P = {
 
 
 def classifier(score: str = "nll", allow_empty: bool = True) -> FrozenClassifier:
-    scorer = SimpleNamespace(log_probabilities=lambda texts, description=None: np.array([LOG_P[t] for t in texts]).reshape(-1, 3))
+    scorer = SimpleNamespace(
+        log_probabilities=lambda texts, description=None: np.array([LOG_P[t] for t in texts]).reshape(-1, 3)
+    )
     return FrozenClassifier(scorer, ScoreTransform(score), allow_empty, "sha256:x")  # type: ignore[arg-type]
 
 

@@ -60,7 +60,6 @@ def add_model_and_output(parser: argparse.ArgumentParser, *, output: bool = True
 
 def _set_up_messages() -> None:
     """Our own messages and warnings go to stderr as plain lines; libraries stay quiet."""
-    import datasets
     import transformers
 
     handler = logging.StreamHandler(sys.stderr)
@@ -69,7 +68,5 @@ def _set_up_messages() -> None:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    transformers.logging.disable_progress_bar()
-    transformers.logging.set_verbosity_error()
-    datasets.disable_progress_bars()
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     warnings.showwarning = lambda message, *rest, **named: logger.warning("warning: %s", message)

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _OWN, _SHARED, _STRAY = 0.40, 0.15, 0.08  # shares of the open slots of a text; the rest is everyday words
 _MIXED = 0.55  # share of texts that mix two topics
-_NEIGHBOUR = 0.75  # share of the mixed texts whose second topic stands next to the first one
+_NEIGHBOUR = 0.75  # share of those whose second topic is drawn from the two beside the first; else from all others
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,8 @@ def _describe(result: CPPResult, data: Path, config: CPPConfig) -> str:
     example = f'echo "{result.model.labels[0]} or {result.model.labels[1]}?" | optimum-cli cpp predict -m {folder}'
     return "\n".join(
         [
-            f"A language model was trained on {len(result.model.labels)} classes of ambiguous texts ({data}), pruned by",
-            f"Wanda and by CPP-Wanda at {config.sparsity} sparsity, selected on validation, frozen and calibrated.",
+            f"A language model was trained on {len(result.model.labels)} classes of ambiguous texts ({data}),",
+            f"pruned by Wanda and by CPP-Wanda at {config.sparsity} sparsity, selected, frozen and calibrated.",
             "",
             result.results.summary(),
             "",

@@ -23,7 +23,7 @@ BLACK, ORANGE, BLUE, VERMILION, GREY = "#000000", "#E69F00", "#0072B2", "#D55E00
 MODEL_COLOURS = {"dense": BLACK, "base": ORANGE}
 
 LARGEST_NUMBER_OF_BINS = 24
-LARGEST_NUMBER_OF_TICKS = 14
+CHARACTERS_OF_TICKS = 60
 LAMBDA_MARKERS = "os^vD<>p"
 
 
@@ -63,14 +63,14 @@ def set_size_figure(rows: Sequence[ModelRow]) -> Figure:
         left = [bin_ - 0.42 + width * place for bin_ in range(len(bins))]
         label = f"{_model_name(row)}, mean {counts.mean_set_size:.2f}"
         axes.bar(left, shares, width, align="edge", color=_colour(row), label=label)
-    step = -(-len(bins) // LARGEST_NUMBER_OF_TICKS)
-    ticks = range(0, len(bins), step)
-    axes.set_xticks(ticks, [_bin_name(*bins[tick]) for tick in ticks])
+    names = [str(low) if low == high else f"{low}–{high}" for low, high in bins]
+    ticks = range(0, len(bins), -(-len(bins) * max(map(len, names)) // CHARACTERS_OF_TICKS))
+    axes.set_xticks(ticks, [names[tick] for tick in ticks])
     axes.set_xlabel("Labels in the prediction set")
     axes.set_ylabel("Share of test rows (%)")
     axes.set_title(f"Set sizes on {rows[0].counts.rows} test rows")
     axes.grid(axis="y", color="0.9")
-    axes.legend(frameon=False)
+    figure.legend(frameon=False, loc="outside lower center", ncols=len(rows))
     return figure
 
 
@@ -85,9 +85,9 @@ def lambda_grid_figure(results: RunResults) -> Figure:
         axes.plot(
             *_points([row]),
             marker=LAMBDA_MARKERS[place % len(LAMBDA_MARKERS)],
-            markersize=10,
+            markersize=11,
             markerfacecolor=BLUE if row.eligible else "white",
-            markeredgecolor=BLUE,
+            markeredgecolor="white" if row.eligible else BLUE,
             linestyle="none",
             label=f"λ = {row.lam}{note}",
         )
@@ -111,15 +111,15 @@ def lambda_grid_figure(results: RunResults) -> Figure:
 
 def coverage_figure(rows: Sequence[ModelRow], alpha: str) -> Figure:
     """Observed coverage of each model over its acceptance band, with the target 1 - alpha."""
-    figure, axes = _canvas(1.7 + 0.45 * len(rows))
+    figure, axes = _canvas(1.5 + 0.55 * len(rows))
     for place, row in enumerate(rows):
         counts = row.counts
         low, high = (100 * covered / counts.rows for covered in row.band)
         axes.plot([low, high], [place, place], color="0.8", linewidth=12, solid_capstyle="butt", zorder=1)
         axes.plot(100 * counts.coverage, place, marker="o", markersize=9, color=_colour(row), zorder=3)
         axes.annotate(
-            f"{100 * counts.coverage:.1f}", (100 * counts.coverage, place), (0, 8), textcoords="offset points",
-            ha="center", fontsize=TEXT_POINTS - 1, zorder=4,
+            f"{100 * counts.coverage:.1f}", (100 * counts.coverage, place), (0, 10), textcoords="offset points",
+            ha="center", zorder=4, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
         )  # fmt: skip
     target = 100 * float(1 - Fraction(alpha))
     axes.axvline(target, color=VERMILION, linestyle="--", linewidth=1.2, zorder=2, label=f"1 − α = {target:g} %")
@@ -154,7 +154,7 @@ def _draw_guardrail(axes: Axes, rows: Sequence[CandidateRow]) -> None:
     if base is None or not base.reason.startswith(("eligible", "not eligible")):
         return
     lowest = 100 * (base.counts.accuracy - float(ACCURACY_SLACK))
-    label = f"lowest accuracy\nallowed (λ = 0 less {100 * float(ACCURACY_SLACK):g})"
+    label = f"lowest accuracy\nallowed (λ = 0 less {100 * float(ACCURACY_SLACK):g} points)"
     axes.axhline(lowest, color=VERMILION, linestyle="--", linewidth=1.2, label=label)
 
 
@@ -165,11 +165,7 @@ def _points(rows: Sequence[CandidateRow]) -> tuple[list[float], list[float]]:
 def _size_bins(largest: int) -> list[tuple[int, int]]:
     """Inclusive ranges of set sizes: the empty set alone, then equal widths up to the largest."""
     width = max(1, -(-largest // LARGEST_NUMBER_OF_BINS))
-    return [(0, 0), *((low, low + width - 1) for low in range(1, largest + 1, width))]
-
-
-def _bin_name(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low}–{high}"
+    return [(0, 0), *((low, min(low + width - 1, largest)) for low in range(1, largest + 1, width))]
 
 
 def _model_name(row: ModelRow) -> str:

@@ -149,9 +149,7 @@ def run_stages(
         scorer.log_probabilities(texts)
     rate.measure()
     with clock.stage("saliency"):
-        squared_gradients(
-            scorer, matrices, texts, labels, batch_tokens=max(1, batch_tokens // SALIENCY_BATCH_DIVISOR)
-        )
+        squared_gradients(scorer, matrices, texts, labels, batch_tokens=max(1, batch_tokens // SALIENCY_BATCH_DIVISOR))
     rate.measure()
     with tempfile.TemporaryDirectory() as folder:
         dense = Path(folder) / "dense.safetensors"

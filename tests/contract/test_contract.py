@@ -46,4 +46,4 @@ def test_the_record_says_what_happened(pruned: CPPResult) -> None:
     record = pruned.contract.record
     assert {"date", "packages", "device", "attention", "batch_versus_single", "stages"} <= set(record)
     assert 0 <= record["batch_versus_single"] < 1e-3
-    assert [stage["name"] for stage in record["stages"]][0] == "prepare"
+    assert record["stages"][0]["name"] == "prepare"

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from reference_pruners import lowest, mixed
 
 from optimum_cpp.pruning.base import (
     PruneRequest,
@@ -15,6 +14,7 @@ from optimum_cpp.pruning.base import (
     saliency_importance,
     unit_scale,
 )
+from reference_pruners import lowest, mixed
 
 
 def request_of(weight: torch.Tensor, gradients: torch.Tensor | None, lam: str, sparsity: str = "0.5") -> PruneRequest:

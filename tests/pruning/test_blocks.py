@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tiny_models import DECODERS, ENCODERS, SLIDING, tiny_model
 from torch import nn
 
 from optimum_cpp.errors import ModelError, UsageError
 from optimum_cpp.pruning import describe_blocks, find_blocks, matrices_of
 from optimum_cpp.pruning.blocks import capture_block_calls, run_block
+from tiny_models import DECODERS, ENCODERS, SLIDING, tiny_model
 
 GATED = {f"self_attn.{x}_proj" for x in "qkvo"} | {f"mlp.{x}_proj" for x in ("gate", "up", "down")}
 ATTENTION = {"attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"}

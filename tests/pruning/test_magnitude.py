@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from reference_pruners import lowest, mixed
 
 from optimum_cpp.pruning import PruneRequest
 from optimum_cpp.pruning.magnitude import prune_at_random, prune_by_magnitude
 from optimum_cpp.registry import BASE_PRUNERS
+from reference_pruners import lowest, mixed
 
 GENERATOR = torch.Generator().manual_seed(0)
 WEIGHT = torch.randn(20, 30, generator=GENERATOR)

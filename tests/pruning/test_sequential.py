@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from reference_pruners import mixed, sparsegpt, wanda_importance
-from tiny_models import DECODERS, ENCODERS, PROMPT, VERBALIZERS, byte_tokenizer, head_task, task, tiny_model
 from torch import nn
 
 from optimum_cpp.errors import ModelError, UsageError
 from optimum_cpp.pruning import PrunedMatrix, find_blocks, matrices_of, prune_model
 from optimum_cpp.scoring import ClassifierScorer, LabelScorer, VerbalizerScorer
+from reference_pruners import mixed, sparsegpt, wanda_importance
+from tiny_models import DECODERS, ENCODERS, PROMPT, VERBALIZERS, byte_tokenizer, head_task, task, tiny_model
 
 TEXTS = ("the quick brown fox", "a thing", "x", "she sold the thinnest shells", "over there, the thorn")
 LABELS = (3, 0, 2, 1, 2)
@@ -63,13 +63,16 @@ def token_inputs(model: Any, names: list[str], rows: list[list[int]]) -> dict[st
     with torch.no_grad():
         for ids in rows:
             seen: dict[str, Any] = {}
-            handles = [
-                modules[name].register_forward_pre_hook(lambda m, args, name=name: seen.setdefault(name, args[0]))
-                for name in names
+
+            def keep_first(module: Any, args: Any, name: str, seen: dict[str, Any] = seen) -> None:
+                seen.setdefault(name, args[0])
+
+            hooks = [
+                modules[name].register_forward_pre_hook(functools.partial(keep_first, name=name)) for name in names
             ]
             model(torch.tensor([ids]))
-            for handle in handles:
-                handle.remove()
+            for hook in hooks:
+                hook.remove()
             for name, inputs in seen.items():
                 assert inputs.numel() == len(ids) * inputs.shape[-1]
                 found[name].append(inputs.reshape(len(ids), -1).double().numpy())

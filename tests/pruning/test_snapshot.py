@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import SafetensorError
-from tiny_models import tiny_model
 
 from optimum_cpp.pruning import find_blocks, matrices_of
 from optimum_cpp.pruning.snapshot import restore_weights, save_weights
+from tiny_models import tiny_model
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "bert"])

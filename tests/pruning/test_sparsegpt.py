@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from reference_pruners import sparsegpt
 
 from optimum_cpp.errors import ModelError
 from optimum_cpp.pruning import PruneRequest
 from optimum_cpp.pruning.sparsegpt import prune_by_sparsegpt
 from optimum_cpp.pruning.statistics import InputStatistics
 from optimum_cpp.registry import BASE_PRUNERS
+from reference_pruners import sparsegpt
 
 
 def data(rows: int, width: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

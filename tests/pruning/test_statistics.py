@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_models import tiny_model
 from torch import nn
 
 from optimum_cpp.errors import ModelError
 from optimum_cpp.pruning import Block, Matrix, find_blocks
 from optimum_cpp.pruning.blocks import BlockCalls
 from optimum_cpp.pruning.statistics import InputStatistics, collect_statistics, token_rows
+from tiny_models import tiny_model
 
 
 class Feedforward(nn.Module):

@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from reference_pruners import lowest, mixed, wanda_importance
 
 from optimum_cpp.pruning import PruneRequest
 from optimum_cpp.pruning.statistics import InputStatistics
 from optimum_cpp.pruning.wanda import prune_by_wanda
 from optimum_cpp.registry import BASE_PRUNERS
+from reference_pruners import lowest, mixed, wanda_importance
 
 GENERATOR = torch.Generator().manual_seed(0)
 WEIGHT = torch.randn(12, 40, generator=GENERATOR)

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_models import ENCODERS, LABELS, TEXTS, byte_tokenizer, head_task, tiny_model
 from transformers import ByT5Tokenizer
 
 from optimum_cpp.data.tasks import ClassificationTask
 from optimum_cpp.errors import ModelError
 from optimum_cpp.scoring import ClassifierScorer
 from optimum_cpp.scoring.classifiers import head_columns
+from tiny_models import ENCODERS, LABELS, TEXTS, byte_tokenizer, head_task, tiny_model
 
 ARCHITECTURES = [
     (name, kind) for name in ENCODERS for kind in ("sdpa", "eager") if (name, kind) != ("deberta_v2", "sdpa")

@@ -3,12 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tiny_models import LABELS, PROMPT, VERBALIZERS, byte_tokenizer, task
 from tokenizers import normalizers
 from transformers import ByT5Tokenizer
 
 from optimum_cpp.errors import DataError, ModelError, UsageError
 from optimum_cpp.scoring.encoding import PromptEncoder, truncate_texts
+from tiny_models import LABELS, PROMPT, VERBALIZERS, byte_tokenizer, task
 
 
 def encoder(tokenizer: Any = None, max_text_tokens: int = 64, **changes: Any) -> PromptEncoder:

@@ -8,6 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
+from optimum_cpp.errors import ModelError
+from optimum_cpp.scoring import VerbalizerScorer, verbalizers
+from optimum_cpp.scoring.packing import PackedBatch, attention_masks, pack
 from tiny_models import (
     DECODERS,
     LABELS,
@@ -19,10 +23,6 @@ from tiny_models import (
     task,
     tiny_model,
 )
-
-from optimum_cpp.errors import ModelError
-from optimum_cpp.scoring import VerbalizerScorer, verbalizers
-from optimum_cpp.scoring.packing import PackedBatch, attention_masks, pack
 
 ARCHITECTURES = [(name, kind) for name in DECODERS for kind in ("sdpa", "eager") if (name, kind) != ("gemma2", "sdpa")]
 TOKENIZER = byte_tokenizer(opening="<s>")

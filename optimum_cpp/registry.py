@@ -26,6 +26,7 @@ class Registry:
         """Decorator that adds a function or class under a name; a name is taken once."""
 
         def add(entry: Any) -> Any:
+            self._import(name)
             if name in self._entries:
                 raise UsageError(f"Expected a new name for a {self.kind}, but {name!r} is taken.")
             self._entries[name] = entry
@@ -33,9 +34,13 @@ class Registry:
 
         return add
 
-    def __getitem__(self, name: str) -> Any:
+    def _import(self, name: str) -> None:
+        """Import the module that registers a name of the package's own; nothing while that import runs."""
         if name not in self._entries and name in self._builtin:
             importlib.import_module(self._builtin[name], __package__)
+
+    def __getitem__(self, name: str) -> Any:
+        self._import(name)
         if name not in self._entries:
             raise UsageError(f"Expected a {self.kind} among {', '.join(self)}, but got {name!r}.")
         return self._entries[name]

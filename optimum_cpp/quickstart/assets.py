@@ -35,7 +35,7 @@ class QuickstartSize:
 
 
 # A model of 180 thousand weights and words split into pieces: large enough to learn the task in a minute,
-# small enough that it needs its weights. Wider models with whole words lose nothing at 60 % sparsity.
+# small enough that it needs its weights. Wider models with whole words lose next to nothing at 60 %.
 NORMAL = QuickstartSize(
     vocab_size=512,
     layers=4,

@@ -121,9 +121,9 @@ def train_model(
     """Train in place on the prompt, a space and the label's verbalizer, with AdamW and a cosine schedule.
 
     The loss is the mean negative log-likelihood of a label token plus twice that of any other token. It
-    runs on one thread: matrices this small gain little from more, the weights do not depend on the number
-    of cores, and a busy machine does not stall it. The steps end it, not the clock, so equal arguments give
-    equal weights.
+    runs on one thread: matrices this small gain little from more, several threads wait for each other on a
+    busy machine, and the weights do not depend on the number of cores. The steps end it, not the clock, so
+    equal arguments give equal weights on the same kind of processor.
 
     Args:
         texts: the texts to train on.

@@ -63,7 +63,7 @@ def set_size_figure(rows: Sequence[ModelRow]) -> Figure:
         left = [bin_ - 0.42 + width * place for bin_ in range(len(bins))]
         label = f"{_model_name(row)}, mean {counts.mean_set_size:.2f}"
         axes.bar(left, shares, width, align="edge", color=_colour(row), label=label)
-    names = [str(low) if low == high else f"{low}–{high}" for low, high in bins]
+    names = [str(low) if low == high else f"{low}-{high}" for low, high in bins]
     ticks = range(0, len(bins), -(-len(bins) * max(map(len, names)) // CHARACTERS_OF_TICKS))
     axes.set_xticks(ticks, [names[tick] for tick in ticks])
     axes.set_xlabel("Labels in the prediction set")
@@ -122,7 +122,8 @@ def coverage_figure(rows: Sequence[ModelRow], alpha: str) -> Figure:
             ha="center", zorder=4, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
         )  # fmt: skip
     target = 100 * float(1 - Fraction(alpha))
-    axes.axvline(target, color=VERMILION, linestyle="--", linewidth=1.2, zorder=2, label=f"1 − α = {target:g} %")
+    label = rf"$1 - \alpha$ = {target:g} %"
+    axes.axvline(target, color=VERMILION, linestyle="--", linewidth=1.2, zorder=2, label=label)
     axes.plot([], [], color="0.8", linewidth=8, label="acceptance band (99.9 %)")
     axes.plot([], [], color=GREY, marker="o", linestyle="none", label="observed")
     axes.set_yticks(range(len(rows)), [_model_name(row) for row in rows])

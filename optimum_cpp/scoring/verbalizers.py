@@ -80,10 +80,29 @@ class VerbalizerScorer:
         return self.task.labels
 
     def describe(self) -> str:
-        """One line that says how labels are scored."""
-        if self.packed:
-            return f"{len(self.labels)} verbalizers packed as a trie of {len(self.trie.tokens)} nodes"
-        return f"{len(self.labels)} verbalizers behind a cached prompt (packing differs on this model)"
+        """How labels are scored, and a warning where one verbalizer begins another."""
+        how = f"packed as a trie of {len(self.trie.tokens)} nodes"
+        if not self.packed:
+            how = "behind a cached prompt, since a packed pass differs on this model"
+        text = f"{len(self.labels)} verbalizers {how}"
+        pairs = self._prefix_pairs()
+        if pairs:
+            shorter, longer = (self.labels[label] for label in pairs[0])
+            text += (
+                f"; in {len(pairs)} pairs one verbalizer begins the other ({shorter!r}, {longer!r}), and under nll "
+                "the longer one can never outrank the shorter"
+            )
+        return text
+
+    def _prefix_pairs(self) -> list[tuple[int, int]]:
+        """(shorter, longer) label columns where all tokens of one begin the other's."""
+        paths = self.trie.label_edges
+        return [
+            (shorter, longer)
+            for shorter, start in enumerate(paths)
+            for longer, path in enumerate(paths)
+            if shorter != longer and path[: len(start)] == start
+        ]
 
     def label_token_ids(self) -> tuple[tuple[int, ...], ...]:
         """Each label's verbalizer tokens as the tokenizer gives them now."""

@@ -333,4 +333,11 @@ def test_what_a_scorer_says_of_itself() -> None:
     assert scorer.labels == LABELS
     assert [len(tokens) for tokens in scorer.label_token_ids()] == LENGTHS.tolist()
     prefixes = {tokens[:end] for tokens in scorer.label_token_ids() for end in range(1, len(tokens))}
-    assert scorer.describe() == f"6 verbalizers packed as a trie of {len(prefixes)} nodes"
+    assert scorer.describe().startswith(f"6 verbalizers packed as a trie of {len(prefixes)} nodes")
+
+
+def test_verbalizers_that_begin_others_are_said_so() -> None:
+    scorer = VerbalizerScorer(tiny_model("llama"), byte_tokenizer(), task())
+    assert "in 2 pairs" in scorer.describe() and "('a', 'album')" in scorer.describe()
+    distinct = task(("film", "album"), (" film", " album"))
+    assert "begins" not in VerbalizerScorer(tiny_model("llama"), byte_tokenizer(), distinct).describe()

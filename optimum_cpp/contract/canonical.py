@@ -1,4 +1,4 @@
-"""One text for one value: canonical JSON, its digest, and a strict reader for what others wrote."""
+"""One text for one value: canonical JSON and its digest."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import hashlib
 import json
 import math
 import os
-import re
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from ..errors import DataError
+from ..strict_json import MAX_DEPTH
 
-MAX_DEPTH = 64
 CHUNK_BYTES = 1 << 20
 
 
@@ -73,57 +72,6 @@ def _encode_leaf(value: str | int | bool | None, path: str) -> str:
     except ValueError as error:  # a lone surrogate, or a number with too many digits
         raise DataError(f"Expected {path} to be valid Unicode or a number of JSON, but {error}.") from None
     return text
-
-
-def parse_json(data: bytes) -> Any:
-    """Read JSON that somebody else may have written; stricter than `json.loads`.
-
-    Raises:
-        DataError: invalid UTF-8 or JSON, a repeated key, NaN or Infinity, a number too large for
-            float64, or nesting deeper than 64.
-    """
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"Expected JSON in UTF-8, but byte {error.start} is not.") from None
-    _check_depth(text)
-    try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
-    except DataError:
-        raise
-    except ValueError as error:
-        raise DataError(f"Expected valid JSON, but the parser says: {error}.") from None
-
-
-def _check_depth(text: str) -> None:
-    """Count brackets before parsing, since the parser would recurse into them."""
-    # Without its escapes, every second piece between quotes lies outside the strings.
-    outside = "".join(re.sub(r"\\.", "", text, flags=re.DOTALL).split('"')[::2])
-    depth = 0
-    for bracket in re.findall(r"[\[\]{}]", outside):
-        depth += 1 if bracket in "[{" else -1
-        if depth > MAX_DEPTH:
-            raise DataError(f"Expected JSON nested at most {MAX_DEPTH} deep, but it is deeper.")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in result:
-            raise DataError(f"Expected JSON with each key once, but {key!r} is repeated.")
-        result[key] = value
-    return result
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise DataError(f'Expected JSON without {name}; infinity is written as the string "inf".')
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise DataError(f"Expected numbers that fit float64, but got {text[:40]}.")
-    return number
 
 
 def file_digest(path: str | os.PathLike[str], progress: Callable[[int], object] | None = None) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ContractViolation
-from .canonical import canonical_bytes, digest, from_hex, parse_json
+from ..strict_json import parse_json
+from .canonical import canonical_bytes, digest, from_hex
 from .schema import build
 
 CONTRACT_NAME = "reliability_contract.json"

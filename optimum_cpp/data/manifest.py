@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from ..configuration import DUPLICATE_POLICIES
 from ..errors import DataError
+from ..strict_json import parse_json
 from .duplicates import DuplicateFindings
 from .ledger import PURPOSES, ROLES, Ledger
 from .pool import DatasetSource
@@ -166,17 +167,11 @@ class SplitManifest:
             DataError: it is missing, not strict JSON, or not a manifest.
         """
         try:
-            values = json.loads(
-                Path(path).read_text(encoding="utf-8"),
-                object_pairs_hook=_unique_keys,
-                parse_constant=_no_constant,
-            )
+            values = parse_json(Path(path).read_bytes())
         except OSError as error:
             raise DataError(f"The split manifest {os.fspath(path)} cannot be read ({error.strerror}).") from error
-        except DataError:
-            raise
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"The split manifest {os.fspath(path)} is not JSON ({error}).") from error
+        except DataError as error:
+            raise DataError(f"The split manifest {os.fspath(path)} is not strict JSON: {error}") from error
         return cls.from_dict(values)
 
 
@@ -257,16 +252,3 @@ def _ledger(value: dict[str, Any]) -> Ledger:
         if purpose not in PURPOSES:
             raise DataError(f"Expected ledger to name only {', '.join(PURPOSES)}, but it also has {purpose!r}.")
     return Ledger.from_dict({purpose: _fingerprints(rows, f"ledger.{purpose}") for purpose, rows in value.items()})
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in values:
-            raise DataError(f"Expected the split manifest to name each field once, but {key!r} stands there twice.")
-        values[key] = value
-    return values
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise DataError(f"Expected the split manifest to be strict JSON, but it holds {name}.")

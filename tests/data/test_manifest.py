@@ -213,14 +213,14 @@ def test_something_else_than_an_object(values: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ('{"schema": 1, "schema": 1}', "'schema' stands there twice"),
-        ('{"roles": {"test": 1, "test": 2}}', "'test' stands there twice"),
-        ('{"seed": NaN}', "strict JSON, but it holds NaN"),
-        ('{"seed": -Infinity}', "strict JSON, but it holds -Infinity"),
-        ("{", r"m\.json is not JSON"),
-        ("", r"m\.json is not JSON"),
-        ("[" * 100_000, r"m\.json is not JSON"),
-        (b"\xff\xfe", r"m\.json is not JSON"),
+        ('{"schema": 1, "schema": 1}', "'schema' is repeated"),
+        ('{"roles": {"test": 1, "test": 2}}', "'test' is repeated"),
+        ('{"seed": NaN}', "strict JSON: Expected JSON without NaN"),
+        ('{"seed": -Infinity}', "strict JSON: Expected JSON without -Infinity"),
+        ("{", r"m\.json is not strict JSON"),
+        ("", r"m\.json is not strict JSON"),
+        ("[" * 100_000, r"m\.json is not strict JSON"),
+        (b"\xff\xfe", r"m\.json is not strict JSON"),
     ],
 )
 def test_files_that_are_not_strict_json(tmp_path: Path, content: str | bytes, expected: str) -> None:

@@ -81,9 +81,9 @@ def test_the_fitted_temperature_minimises_the_likelihood(log_p: Any, labels: Any
         return float(-log_softmax((log_p - log_p.max() - prior) / tau)[np.arange(40), labels].mean())
 
     grid = np.exp(np.linspace(math.log(fitted.temperature) - 2, math.log(fitted.temperature) + 2, 401))
-    best = grid[np.argmin([loss(tau) for tau in grid])]
-    assert fitted.temperature == pytest.approx(best, rel=0.011)
-    assert loss(fitted.temperature) <= min(loss(tau) for tau in grid) + 1e-9
+    losses = [loss(tau) for tau in grid]
+    assert fitted.temperature == pytest.approx(grid[np.argmin(losses)], rel=0.011)
+    assert loss(fitted.temperature) <= min(losses) + 1e-9
 
 
 def test_a_temperature_at_which_every_label_is_equally_likely_is_the_bound() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import numbers
 import os
 import re
 from collections.abc import Sequence
@@ -17,10 +18,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from .errors import UsageError
+from .errors import DataError, UsageError
+from .filenames import CONFIG_NAME
 from .registry import BASE_PRUNERS, SCORES
+from .strict_json import parse_json
 
-CONFIG_NAME = "cpp_config.json"
+# Fields that take numbers as well as their text; `test_rows` and `temperature` take words too.
+_DECIMALS = ("alpha", "sparsity", "epsilon_size", "ltt_delta", "ltt_risk", "test_rows", "temperature")
 
 SALIENCIES = ("true",)
 SALIENCY_SCORES = ("nll",)
@@ -140,6 +144,7 @@ class CPPConfig:
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
+            self._check_type(item)
             choices = item.metadata.get("choices")
             value = getattr(self, item.name)
             if choices and value is not None and value not in choices:
@@ -155,6 +160,21 @@ class CPPConfig:
         if self.ltt_risk is not None:
             self._set_decimal("ltt_risk")
         self._check_ranges()
+
+    def _check_type(self, item: dataclasses.Field[Any]) -> None:
+        """Text, whole number or flag, as the default says; decimals and lists are converted later."""
+        value, default = getattr(self, item.name), item.default
+        if isinstance(default, tuple) or item.name in _DECIMALS or (value is None and default is None):
+            return
+        kind = type(default) if default is not None else str
+        if kind is str and isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        if kind is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+            value = int(value)
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            name = {str: "text", int: "a whole number", bool: "True or False"}[kind]
+            raise UsageError(f"Expected argument `{item.name}` to be {name}, but got {value!r:.60}.")
+        object.__setattr__(self, item.name, value)
 
     def _set_decimal(self, name: str) -> None:
         object.__setattr__(self, name, decimal_string(name, getattr(self, name)))
@@ -174,7 +194,7 @@ class CPPConfig:
         if self.val_rows % 2:
             raise UsageError(f"Expected argument `val_rows` to be even, since it is halved, but got {self.val_rows}.")
         object.__setattr__(self, "test_rows", str(self.test_rows))
-        if self.test_rows != "all" and not (self.test_rows.isascii() and self.test_rows.isdigit()):
+        if self.test_rows != "all" and not re.fullmatch(r"\d{1,12}", self.test_rows, flags=re.ASCII):
             raise UsageError(
                 f"Expected argument `test_rows` to be a whole number or 'all', but got {self.test_rows!r}."
             )
@@ -212,6 +232,8 @@ class CPPConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> CPPConfig:
         """The inverse of `to_dict`; an unknown name is an error that lists the nearest known one."""
+        if not isinstance(values, dict):
+            raise UsageError(f"Expected {CONFIG_NAME} to hold an object of options, but it holds {values!r:.60}.")
         known = {item.name for item in dataclasses.fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
@@ -230,7 +252,11 @@ class CPPConfig:
         path = Path(directory) / CONFIG_NAME
         if not path.is_file():
             raise UsageError(f"Expected {path.parent} to hold {CONFIG_NAME}, but it does not.")
-        return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        try:
+            values = parse_json(path.read_bytes())
+        except DataError as error:
+            raise UsageError(f"Expected {path} to be a recipe, but: {error}") from error
+        return cls.from_dict(values)
 
 
 def decimal_string(name: str, value: Any) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from .configuration import CPPConfig
 from .conformal import ConformalQuantile
 from .data import (
-    MANIFEST_NAME,
     Examples,
     RoleRows,
     SplitManifest,
@@ -18,6 +18,7 @@ from .data import (
 )
 from .data.roles import take_rows
 from .errors import DataError
+from .filenames import MANIFEST_NAME
 from .modeling import CPPModel
 from .recipe import open_pool
 from .results import ModelRow
@@ -50,6 +51,11 @@ def _test_role(recipe: CPPConfig, manifest: SplitManifest) -> Examples:
     if not len(manifest.roles["test"]):
         raise DataError("Expected a test role in the split manifest, but it is empty; give rows with --dataset.")
     source = manifest.dataset
+    if source.revision is None and not os.path.exists(source.id):
+        raise DataError(
+            f"Expected the test role's rows at {source.id!r}, as the split manifest says, but they are not there; "
+            "run from the folder where they are, or give other rows with --dataset."
+        )
     pool = open_pool(
         source.id,
         recipe.replace(text_column=source.text_column, label_column=source.label_column),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,19 +58,16 @@ def load_model(
         _need_gguf()
     where = {"revision": revision, "gguf_file": gguf_file, "trust_remote_code": False}
     where = {key: value for key, value in where.items() if value is not None}
-    try:
+    with _opening(name, "a model configuration"):
         config = transformers.AutoConfig.from_pretrained(name, **where)
-        kind = classifier_kind(config)
-        auto: Any = transformers.AutoModelForCausalLM
-        if kind == "encoder":
-            auto = transformers.AutoModelForSequenceClassification
+    kind = classifier_kind(config)
+    auto: Any = transformers.AutoModelForCausalLM
+    if kind == "encoder":
+        auto = transformers.AutoModelForSequenceClassification
+    with _opening(name, "a tokenizer"):
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, **where)
+    with _opening(name, "a model"):
         model, found = auto.from_pretrained(name, dtype=dtype, device_map=device_map, output_loading_info=True, **where)
-    except ModelError:
-        raise
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"Expected a model that transformers can open at {str(name)!r}, but: {reason}") from error
     if found["missing_keys"]:
         # transformers would fill them with random numbers and go on.
         raise ModelError(
@@ -79,6 +78,30 @@ def load_model(
         _forget_gguf(model)
     model.eval()
     return LoadedModel(model, tokenizer, kind, str(name), getattr(config, "_commit_hash", None))
+
+
+@contextmanager
+def _opening(name: object, what: str) -> Iterator[None]:
+    """One sentence for the many ways in which transformers says that it cannot open a folder."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+        ImportError,
+        SafetensorError,
+    ) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = " ".join(lines)[:300] or type(error).__name__
+        if isinstance(error, KeyError):
+            reason = f"a file lacks {reason}"
+        raise ModelError(f"Expected {what} that transformers can open at {str(name)!r}, but: {reason}") from error
 
 
 def classifier_kind(config: Any) -> str:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from .contract import Claims, ReliabilityContract, require, verify_folder
 from .contract.describe import frozen_digest, score_claim, task_claim, transform_of
 from .data import ClassificationTask
-from .errors import ContractViolation, ModelError
+from .errors import ContractViolation, CPPError, DataError, ModelError
 from .frozen import FrozenClassifier
 from .loading import LoadedModel, load_model, make_scorer, weights_digest
 from .results import RunResults
@@ -39,6 +39,7 @@ class CPPModel:
         self.frozen, self.contract, self.directory = frozen, contract, directory
         self.model, self.tokenizer = frozen.scorer.model, frozen.scorer.tokenizer
         self._trusted = _marks(self.model)
+        self._surroundings = _surroundings(self.model, self.tokenizer)
 
     @classmethod
     def from_pretrained(
@@ -66,8 +67,14 @@ class CPPModel:
             )
         require(verify_folder(directory, contract))
         loaded = load_model(directory, device_map=device_map)
+        if str(loaded.model.dtype).removeprefix("torch.") != claims.model.dtype:
+            raise _moved("model.dtype")
+        try:
+            scorer = scorer_of_claims(loaded, claims, batch_tokens)
+        except CPPError as error:
+            raise ContractViolation(f"The contract describes no classifier that works: {error}") from error
         frozen = FrozenClassifier(
-            scorer_of_claims(loaded, claims, batch_tokens),
+            scorer,
             transform_of(claims.score),
             claims.score.allow_empty,
             frozen_digest(claims.task, claims.score, claims.model),
@@ -89,14 +96,15 @@ class CPPModel:
         """Label names in column order."""
         return self.contract.claims.labels
 
-    def scores(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+    def scores(self, texts: str | Sequence[str]) -> npt.NDArray[np.float64]:
         """Nonconformity scores, (N, K) float64, columns in label order.
 
         Raises:
             ContractViolation: something that the contract froze has moved.
         """
         self._require_unchanged()
-        return self.frozen.score(list(texts)).nonconformity
+        texts = _texts(texts)
+        return self.frozen.score(texts).nonconformity if texts else np.empty((0, len(self.labels)))
 
     def predict_set(self, texts: str | Sequence[str], *, progress: bool = False) -> list[dict[str, Any]]:
         """A prediction set for each text, valid at 1 - alpha on exchangeable data.
@@ -109,7 +117,7 @@ class CPPModel:
             ContractViolation: something that the contract froze has moved.
         """
         self._require_unchanged()
-        texts = [texts] if isinstance(texts, str) else list(texts)
+        texts = _texts(texts)
         if not texts:
             return []
         scores = self.frozen.score(texts, "predict" if progress else None)
@@ -141,10 +149,19 @@ class CPPModel:
             for name in expected:
                 if found[name] != expected[name]:
                     raise _moved(f"{group}.{name}")
+        for name, found in _surroundings(self.model, self.tokenizer).items():
+            if found != self._surroundings[name]:
+                raise _moved(name)
+        if self.model.training:
+            raise ContractViolation(
+                "The reliability contract does not hold: the model is in training mode, where dropout changes its "
+                "scores; call model.model.eval()."
+            )
         if _marks(self.model) != self._trusted:
             if weights_digest(self.model) != claims.model.weights_digest:
                 raise _moved("model.weights_digest")
             self._trusted = _marks(self.model)
+        self._surroundings = _surroundings(self.model, self.tokenizer)
 
 
 class CPPModelForCausalLM(CPPModel):
@@ -211,6 +228,15 @@ def local_folder(name: str | os.PathLike[str], *, revision: str | None = None, t
         raise ModelError(f"Expected a folder or a Hub repository named {str(name)!r}, but: {reason}") from error
 
 
+def _texts(given: str | Sequence[str]) -> list[str]:
+    """One text or several as a list, each checked."""
+    texts = [given] if isinstance(given, str) else list(given)
+    for row, text in enumerate(texts):
+        if not isinstance(text, str) or any("\ud800" <= character <= "\udfff" for character in text):
+            raise DataError(f"Expected every text to be a valid string, but text {row} is {text!r:.60}.")
+    return texts
+
+
 def _moved(field: str) -> ContractViolation:
     return ContractViolation(
         f"The reliability contract does not hold: {field} has changed since calibration, which voids the quantile; "
@@ -219,8 +245,20 @@ def _moved(field: str) -> ContractViolation:
 
 
 def _marks(model: Any) -> dict[str, tuple[int, int]]:
-    """Address and version counter of every weight: they change when a weight is written to or replaced."""
+    """Address and version counter of every weight: they change when it is replaced or written to.
+
+    Writes through `.data` leave no mark; only `verify`, which hashes the weights, sees those.
+    """
     return {name: (value.data_ptr(), value._version) for name, value in model.state_dict(keep_vars=True).items()}
+
+
+def _surroundings(model: Any, tokenizer: Any) -> dict[str, str]:
+    """Tokenizer and model configuration as text, to be compared at every call.
+
+    What stands before the added tokens are padding and truncation, which each call sets for itself.
+    """
+    tokens = tokenizer.backend_tokenizer.to_str().partition('"added_tokens"')[2]
+    return {"tokenizer": tokens, "config": model.config.to_json_string()}
 
 
 def _prediction(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from .configuration import CPPConfig
 from .contract import ReliabilityContract
-from .data import MANIFEST_NAME, SplitManifest
+from .data import SplitManifest
+from .filenames import MANIFEST_NAME
 from .model_card import render_model_card
 from .report.figures import draw_figures
 from .results import RunResults

@@ -109,9 +109,9 @@ class CPPPruner:
             ModelError: a model that cannot be scored or pruned.
         """
         if save_directory is not None:
-            check_output(save_directory, overwrite=overwrite)
+            check_output(save_directory, overwrite=overwrite, keep=(self.loaded.name or None, config.dataset))
         roles = roles if roles is not None else self.get_data_roles(config=config)
-        check_history(roles, used_rows(self.loaded.name), training_rows)
+        check_history(roles, used_rows(self.loaded.name, self.loaded.revision), training_rows)
         if self.task is not None:
             config = config.replace(task=self.task)
         config, task = decide(config, roles, self.loaded.kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from .configuration import CPPConfig
-from .contract import CONTRACT_NAME, Claims, ReliabilityContract, file_claims
+from .contract import Claims, ReliabilityContract, file_claims
 from .contract.canonical import digest
 from .contract.describe import frozen_digest, model_claim, score_claim, task_claim, transform_of
 from .data import DataRoles, Ledger, draw_calibration_roles, parse_splits
 from .errors import UsageError
+from .filenames import CONTRACT_NAME
 from .freezing import Freeze, freeze, score_noise, scorer_of
 from .frozen import FrozenClassifier
 from .loading import load_model, weights_digest
@@ -27,6 +29,8 @@ from .scoring import fit_transform
 from .stages import StageClock
 from .staging import check_output, staged_directory
 from .writing import TestedModel, calibration_claim, evaluation_claims, model_rows, run_record
+
+logger = logging.getLogger(__name__)
 
 
 def recalibrate(
@@ -53,11 +57,11 @@ def recalibrate(
         DataError: rows that were already used, or too few of them.
         UsageError: an output folder that is not empty, or splits for single roles.
     """
-    check_output(save_directory, overwrite=overwrite)
+    check_output(save_directory, overwrite=overwrite, keep=(dataset if isinstance(dataset, str) else config.dataset,))
     folder = local_folder(model_name_or_path)
     old = ReliabilityContract.load(folder) if (folder / CONTRACT_NAME).is_file() else None
     if old is not None:
-        config = config.replace(label_names=old.claims.labels, score=old.claims.score.name)
+        config = _recipe_of(old.claims, config)
     roles = _draw(folder, config, dataset, needs_validation=old is None)
     clock, target = StageClock(), Path(save_directory)
     with staged_directory(target, overwrite=overwrite) as staging:
@@ -66,6 +70,7 @@ def recalibrate(
                 frozen, config = _freeze_plain(folder, roles, config, staging)
             else:
                 frozen = _freeze_again(folder, old.claims, config, staging)
+        changed = old is not None and _say_if_changed(old.claims, frozen)
         with clock.stage("calibrate"):
             conformal = frozen.classifier.open_conformal(roles)
             calibration = frozen.classifier.calibrate(conformal, config.alpha, "calibrate")
@@ -80,8 +85,8 @@ def recalibrate(
             task=frozen.task,
             score=frozen.score,
             model=frozen.model,
-            pruning=old.claims.pruning if old else None,
-            selection=old.claims.selection if old else None,
+            pruning=old.claims.pruning if old and not changed else None,
+            selection=old.claims.selection if old and not changed else None,
             calibration=calibration_claim(calibration),
             manifest_digest=digest(roles.manifest.to_dict()),
             evaluation=evaluation_claims(tested),
@@ -92,6 +97,29 @@ def recalibrate(
         results = _results(str(model_name_or_path), roles, contract, tested, clock)
         write_output(staging, contract, roles.manifest, config, results, target.name)
     return CPPResult(CPPModel.around(frozen.classifier, contract, target), contract, results, target)
+
+
+def _recipe_of(claims: Claims, config: CPPConfig) -> CPPConfig:
+    """The recipe with what the contract keeps in force: labels, prompt, truncation and score."""
+    return config.replace(
+        label_names=claims.labels,
+        prompt=claims.task.prompt,
+        max_text_tokens=claims.task.max_text_tokens,
+        length_normalize=claims.task.length_normalize,
+        score=claims.score.name,
+        allow_empty=claims.score.allow_empty,
+    )
+
+
+def _say_if_changed(claims: Claims, frozen: Freeze) -> bool:
+    """Whether the weights are others than those of the old contract, whose pruning was of those."""
+    changed = claims.model.weights_digest != frozen.model.weights_digest
+    if changed:
+        logger.warning(
+            "The weights have changed since the old contract; the new one says nothing of how they were pruned and "
+            "selected, and keeps the old label prior and temperature as constants of the score."
+        )
+    return changed
 
 
 def _draw(folder: Path, config: CPPConfig, dataset: Any, *, needs_validation: bool) -> DataRoles:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from .configuration import CPPConfig
+from .contract import ReliabilityContract, require, verify_manifest
 from .data import (
-    MANIFEST_NAME,
     ClassificationTask,
     DataRoles,
     Pool,
@@ -22,6 +22,7 @@ from .data import (
     resolve_task,
 )
 from .errors import UsageError
+from .filenames import CONTRACT_NAME, MANIFEST_NAME
 
 logger = logging.getLogger(__name__)
 
@@ -71,10 +72,38 @@ def decide(config: CPPConfig, roles: DataRoles, kind: str) -> tuple[CPPConfig, C
     return config.replace(score=score), task
 
 
-def used_rows(model_name_or_path: str | os.PathLike[str]) -> SplitManifest | None:
-    """The split manifest in a model's folder, which says what rows it has seen; None without one."""
-    path = Path(model_name_or_path) / MANIFEST_NAME
+def used_rows(model_name_or_path: str | os.PathLike[str], revision: str | None = None) -> SplitManifest | None:
+    """The split manifest of a model, which says what rows it has seen; None for a model without one.
+
+    Raises:
+        ContractViolation: a folder whose contract names another manifest than the one it holds, or
+            whose manifest is gone: then nobody knows what rows were used.
+    """
+    folder = _folder_of(model_name_or_path, revision)
+    if folder is None:
+        return None
+    if (folder / CONTRACT_NAME).is_file():
+        require((verify_manifest(folder, ReliabilityContract.load(folder)),))
+    path = folder / MANIFEST_NAME
     return SplitManifest.load(path) if path.is_file() else None
+
+
+def _folder_of(name: str | os.PathLike[str], revision: str | None) -> Path | None:
+    """The model's own folder; of a Hub model, the cached one that loading it has filled."""
+    if not os.fspath(name):
+        return None
+    if os.path.isdir(name):
+        return Path(name)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(
+            snapshot_download(os.fspath(name), revision=revision, allow_patterns=[MANIFEST_NAME, CONTRACT_NAME])
+        )
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError):
+        # A local file name that is no folder, or a machine without network: loading itself says more.
+        return None
 
 
 def check_history(roles: DataRoles, history: SplitManifest | None, training_rows: Iterable[str]) -> None:

@@ -5,28 +5,61 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import UsageError
+from .filenames import CONTRACT_NAME
 
 
-def check_output(target: str | os.PathLike[str], *, overwrite: bool) -> Path:
-    """The output folder's path, refused where something would be lost.
+def check_output(
+    target: str | os.PathLike[str], *, overwrite: bool, keep: Iterable[str | os.PathLike[str] | None] = ()
+) -> Path:
+    """The output folder's real path, refused where something would be lost.
+
+    Args:
+        target: where the folder is to stand.
+        overwrite: whether an earlier output folder may be replaced; nothing else ever is.
+        keep: model folders and data files that must not lie in the folder (Hub ids are ignored).
 
     Raises:
-        UsageError: it exists and is not empty (without `overwrite`), or is not a folder.
+        UsageError: the target is not a folder, is not empty (without `overwrite`), is no output folder,
+            holds the working directory or something to keep, or cannot be written.
     """
-    path = Path(target)
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"Expected the output {str(path)!r} to be a folder, but it is a file.")
-    if path.is_dir() and any(path.iterdir()) and not overwrite:
-        raise UsageError(
-            f"Expected the output folder {str(path)!r} to be new or empty, but it is not; choose another or pass "
-            "--overwrite."
-        )
+    if not os.fspath(target):
+        raise UsageError("Expected the output to be the name of a folder, but it is empty.")
+    path = Path(os.path.realpath(target))
+    if Path(os.path.realpath(".")).is_relative_to(path):
+        raise UsageError(f"Expected the output to be a folder of its own, but {str(path)!r} is where you work.")
+    for kept in keep:
+        if kept is not None and os.path.exists(kept) and Path(os.path.realpath(kept)).is_relative_to(path):
+            raise UsageError(f"Expected the output to leave {str(kept)!r} alone, but it would replace it.")
+    try:
+        _check_place(path, overwrite)
+    except OSError as error:
+        raise UsageError(f"Expected to write the output {str(path)!r}, but: {error.strerror}.") from error
     return path
+
+
+def _check_place(path: Path, overwrite: bool) -> None:
+    if os.path.lexists(path):
+        if not path.is_dir():
+            raise UsageError(f"Expected the output {str(path)!r} to be a folder, but it is a file.")
+        if any(path.iterdir()):
+            if not overwrite:
+                raise UsageError(
+                    f"Expected the output folder {str(path)!r} to be new or empty, but it is not; choose another or "
+                    "pass --overwrite."
+                )
+            if not (path / CONTRACT_NAME).is_file():
+                raise UsageError(
+                    f"Expected to overwrite an earlier output folder, but {str(path)!r} holds no {CONTRACT_NAME}; "
+                    "choose another folder or empty it yourself."
+                )
+    parent = next(folder for folder in path.parents if os.path.lexists(folder))
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise UsageError(f"Expected to write the output {str(path)!r}, but {str(parent)!r} cannot be written in.")
 
 
 @contextmanager
@@ -34,7 +67,7 @@ def staged_directory(target: str | os.PathLike[str], *, overwrite: bool = False)
     """A folder beside the target that takes its place when the body ends without an error.
 
     Raises:
-        UsageError: as `check_output`, or the parent cannot be written to.
+        UsageError: as `check_output`.
     """
     path = check_output(target, overwrite=overwrite)
     try:

@@ -34,6 +34,11 @@ BAD_VALUES = [
     ("dtype", "int8", "float32"),
     ("on_duplicates", "keep", "drop"),
     ("selection", "learn_then_test", "ltt_risk"),
+    ("test_rows", "9" * 5000, "'all'"),
+    ("base_pruner", ["wanda"], "text"),
+    ("seed", "x", "whole number"),
+    ("prompt", 5, "text"),
+    ("length_normalize", "no", "True or False"),
 ]
 
 
@@ -70,6 +75,10 @@ def test_unknown_options_in_a_file_are_refused(tmp_path) -> None:
         CPPConfig.from_pretrained(tmp_path)
     with pytest.raises(UsageError, match=r"cpp_config\.json"):
         CPPConfig.from_pretrained(tmp_path / "nowhere")
+    for damaged in (b"{", b"[]", b"\xff", b'{"score": []}'):
+        (tmp_path / "cpp_config.json").write_bytes(damaged)
+        with pytest.raises(UsageError):
+            CPPConfig.from_pretrained(tmp_path)
 
 
 def test_every_field_has_a_help_text_and_a_group() -> None:

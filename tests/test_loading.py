@@ -72,6 +72,25 @@ def test_weights_that_the_checkpoint_lacks_are_refused_not_made_up(dense_folder:
         load_model(tmp_path)
 
 
+def test_damaged_files_are_one_sentence(dense_folder: Path, tmp_path: Path) -> None:
+    import json
+    import shutil
+
+    damage = {
+        "model.safetensors": b"xx",
+        "config.json": json.dumps(
+            json.loads((dense_folder / "config.json").read_text()) | {"intermediate_size": 7}
+        ).encode(),
+        "tokenizer.json": b"{}",
+    }
+    for name, content in damage.items():
+        folder = Path(shutil.copytree(dense_folder, tmp_path / name))
+        (folder / name).write_bytes(content)
+        with pytest.raises(ModelError) as caught:
+            load_model(folder)
+        assert "\n" not in str(caught.value)
+
+
 def test_gguf_without_its_package_names_the_extra(dense_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from optimum_cpp import CPPModelForCausalLM, CPPModelForSequenceClassification
-from optimum_cpp.errors import ContractViolation, ModelError
+from optimum_cpp.errors import ContractViolation, DataError, ModelError
 from optimum_cpp.frozen import FrozenClassifier
 from optimum_cpp.modeling import CPPModel, CPPResult
 from tiny_models import LABELS
@@ -134,11 +134,9 @@ def test_a_changed_way_of_scoring_is_refused_by_name(field: str, served_copy: Pa
         scorer.task = dataclasses.replace(scorer.task, verbalizers=(*scorer.task.verbalizers[:-1], " flower"))
         expected = "labels"
     elif field == "tokenizer":
-        scorer.tokenizer.backend_tokenizer.model.dropout = None
         from tokenizers import normalizers
 
-        scorer.tokenizer.backend_tokenizer.normalizer = normalizers.Replace("film", "fern")
-        expected = "labels"
+        scorer.tokenizer.backend_tokenizer.normalizer = normalizers.Replace("sea", "fern")
     elif field == "allow_empty":
         model.frozen = dataclasses.replace(frozen, allow_empty=not frozen.allow_empty)
     else:
@@ -148,6 +146,25 @@ def test_a_changed_way_of_scoring_is_refused_by_name(field: str, served_copy: Pa
         )
     with pytest.raises(ContractViolation, match=expected):
         model.predict_set(TEXTS)
+
+
+def test_a_model_in_training_mode_or_with_another_configuration_is_refused(served_copy: Path) -> None:
+    model = CPPModelForCausalLM.from_pretrained(served_copy)
+    model.model.train()
+    with pytest.raises(ContractViolation, match="training"):
+        model.predict_set(TEXTS)
+    model.model.eval()
+    model.model.config.rms_norm_eps = 0.5
+    with pytest.raises(ContractViolation, match="config"):
+        model.predict_set(TEXTS)
+
+
+@pytest.mark.parametrize("texts", [["\ud800"], [5], [None]])
+def test_what_is_no_text_is_named(texts: list, pruned: CPPResult) -> None:
+    with pytest.raises(DataError, match="text 0"):
+        pruned.model.predict_set(texts)
+    assert pruned.model.scores([]).shape == (0, len(LABELS))
+    np.testing.assert_array_equal(pruned.model.scores("the sea"), pruned.model.scores(["the sea"]))
 
 
 def test_a_folder_without_a_contract_and_the_wrong_class_are_refused(dense_folder: Path, served_copy: Path) -> None:

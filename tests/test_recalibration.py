@@ -9,7 +9,7 @@ import pytest
 from conftest import labelled_rows, small_config
 from optimum_cpp import CPPModelForCausalLM, CPPModelForSequenceClassification, recalibrate
 from optimum_cpp.contract.canonical import from_hex
-from optimum_cpp.errors import DataError, UsageError
+from optimum_cpp.errors import ContractViolation, DataError, UsageError
 from optimum_cpp.modeling import CPPResult
 from tiny_models import LABELS, byte_tokenizer, tiny_model
 
@@ -52,6 +52,35 @@ def test_a_model_that_was_changed_on_purpose_gets_a_new_contract(
     config = small_config(conformal_rows=60, test_rows="0")
     result = recalibrate(served_copy, config=config, dataset=new_rows(60), save_directory=tmp_path / "new")
     assert CPPModelForCausalLM.from_pretrained(tmp_path / "new").contract.digest == result.contract.digest
+
+
+def test_claims_about_other_weights_are_not_carried_over(
+    served_copy: Path, new_rows: Callable[[int], datasets.Dataset], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = CPPModelForCausalLM.from_pretrained(served_copy).model
+    model.lm_head.weight.data.mul_(1.5)
+    model.save_pretrained(served_copy)
+    config = small_config(conformal_rows=60, test_rows="0")
+    claims = recalibrate(
+        served_copy, config=config, dataset=new_rows(60), save_directory=tmp_path / "n"
+    ).contract.claims
+    assert claims.pruning is None and claims.selection is None and claims.predecessor is not None
+    assert "weights have changed" in caplog.text
+
+
+@pytest.mark.parametrize("damage", ["gone", "edited"])
+def test_without_its_manifest_nobody_knows_what_rows_were_used(
+    damage: str, served_copy: Path, pool_file: Path, tmp_path: Path
+) -> None:
+    path = served_copy / "split_manifest.json"
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"seed": 5}))
+    config = small_config(dataset=str(pool_file), conformal_rows=50, test_rows="50")
+    with pytest.raises(ContractViolation, match="manifest"):
+        recalibrate(served_copy, config=config, save_directory=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("score", ["prior_nll", "nll"])

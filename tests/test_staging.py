@@ -29,11 +29,11 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_overwriting_replaces_all_of_the_old_folder_or_none(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    (out / "old").write_text("old")
+    (out / "reliability_contract.json").write_text("old")
     with pytest.raises(RuntimeError), staged_directory(out, overwrite=True) as staging:
         (staging / "new").write_text("half")
         raise RuntimeError
-    assert _everything(tmp_path) == {"out/old": "old"}
+    assert _everything(tmp_path) == {"out/reliability_contract.json": "old"}
     with staged_directory(out, overwrite=True) as staging:
         (staging / "new").write_text("new")
     assert _everything(tmp_path) == {"out/new": "new"}
@@ -51,7 +51,7 @@ def test_a_folder_filled_meanwhile_is_not_lost(tmp_path: Path) -> None:
 def test_a_failing_move_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    (out / "old").write_text("old")
+    (out / "reliability_contract.json").write_text("old")
     rename = Path.rename
 
     def failing(self: Path, target: Path) -> Path:
@@ -62,7 +62,7 @@ def test_a_failing_move_puts_the_old_folder_back(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(OSError, match="no space"), staged_directory(out, overwrite=True) as staging:
         (staging / "new").write_text("new")
-    assert _everything(tmp_path) == {"out/old": "old"}
+    assert _everything(tmp_path) == {"out/reliability_contract.json": "old"}
 
 
 def test_what_would_be_lost_is_refused(tmp_path: Path) -> None:
@@ -75,5 +75,37 @@ def test_what_would_be_lost_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--overwrite"):
         check_output(tmp_path / "full", overwrite=False)
     assert check_output(tmp_path / "empty", overwrite=False) == tmp_path / "empty"
-    with pytest.raises(UsageError, match="write beside"), staged_directory(tmp_path / "file" / "out"):
+    with pytest.raises(UsageError, match="cannot be written"):
+        check_output(tmp_path / "file" / "out", overwrite=False)
+    with pytest.raises(UsageError, match="empty"):
+        check_output("", overwrite=False)
+    with pytest.raises(UsageError, match="too long"), staged_directory(tmp_path / ("x" * 300)):
         pass
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere" / "deep")
+    assert check_output(tmp_path / "dangling", overwrite=False) == tmp_path / "nowhere" / "deep"
+
+
+def test_overwriting_takes_only_an_earlier_output_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    (home / "docs").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"reliability_contract\.json"):
+        check_output(home, overwrite=True)
+    (home / "reliability_contract.json").write_text("{}")
+    assert check_output(home, overwrite=True) == home
+    (home / "pool.jsonl").write_text("x")
+    with pytest.raises(UsageError, match=r"pool\.jsonl"):
+        check_output(home, overwrite=True, keep=("some/hub-id", None, home / "pool.jsonl"))
+    with pytest.raises(UsageError, match="home"):
+        check_output(home, overwrite=True, keep=(home,))
+    monkeypatch.chdir(home / "docs")
+    for inside in (".", "..", home):
+        with pytest.raises(UsageError, match="where you work"):
+            check_output(inside, overwrite=True)
+
+
+def test_a_link_leads_to_the_folder_behind_it(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "disk")
+    with staged_directory(tmp_path / "out") as staging:
+        (staging / "file").write_text("new")
+    assert (tmp_path / "out").is_symlink() and (tmp_path / "disk" / "file").read_text() == "new"

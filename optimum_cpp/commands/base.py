@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
+import signal
 import sys
 import warnings
 from abc import abstractmethod
@@ -37,6 +39,8 @@ class CPPSubcommand(BaseOptimumCLICommand):  # type: ignore[misc]
     def run(self) -> None:
         """Run the command and exit: 0 done, 1 contract or data problem, 2 usage."""
         _set_up_messages()
+        # Ending by an exception lets open output folders clean up after themselves.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         try:
             values, text = self.execute(self.args)
         except CPPError as error:
@@ -45,6 +49,10 @@ class CPPSubcommand(BaseOptimumCLICommand):  # type: ignore[misc]
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             sys.exit(130)
+        except BrokenPipeError:
+            # The reader has seen enough; point stdout elsewhere, or closing it would complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
         shown = json.dumps(values) if self.args.json and values else text
         if shown:
             print(shown)

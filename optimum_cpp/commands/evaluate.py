@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..configuration import CONFIG_NAME, CPPConfig
+from ..configuration import CPPConfig
+from ..filenames import CONFIG_NAME
 from .arguments import DATA_FIELDS, add_fields, config_from
 from .base import CPPSubcommand, add_model_and_output
 

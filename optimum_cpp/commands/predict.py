@@ -6,13 +6,13 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import DataError, UsageError
+from ..strict_json import parse_json
 from .arguments import add_fields, config_from
 from .base import CPPSubcommand, add_model_and_output
 
@@ -42,48 +42,65 @@ class PredictCommand(CPPSubcommand):
         config = config_from(args)
         if args.input is not None and not Path(args.input).is_file():
             raise UsageError(f"Expected argument `input` to be a file, but {args.input!r} is not.")
+        output = _checked_output(args.output, args.model) if args.output is not None else None
         from ..modeling import CPPModel
 
         model = CPPModel.from_pretrained(args.model, device_map=config.device_map, batch_tokens=config.batch_tokens)
-        with open(args.input, encoding="utf-8") if args.input else _stdin() as source:
+        with open(args.input, "rb") if args.input else _stdin() as source:
             texts = _read_texts(source, args.input or "stdin", config.text_column or "text")
-            if args.output is None:
+            if output is None:
                 _write(model, texts, sys.stdout)
                 return {}, ""
-            return self._to_file(model, texts, Path(args.output))
-
-    def _to_file(self, model: CPPModel, texts: Iterator[str], output: Path) -> tuple[dict[str, Any], str]:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=output.resolve().parent, prefix=f".{output.name}.", delete=False
-        ) as target:
-            try:
-                count = _write(model, texts, target)
-                target.flush()
-                os.replace(target.name, output)
-            except BaseException:
-                os.unlink(target.name)
-                raise
+            count = _write_file(model, texts, output)
         return {"texts": count, "output": str(output)}, f"{count} prediction sets written to {output}"
 
 
-def _stdin() -> IO[str]:
-    return open(sys.stdin.fileno(), encoding="utf-8", closefd=False)
+def _checked_output(name: str, model: str) -> Path:
+    output = Path(name)
+    if output.is_dir() or not output.resolve().parent.is_dir():
+        raise UsageError(f"Expected argument `output` to be a file in a folder that exists, but got {name!r}.")
+    if Path(model).is_dir() and output.resolve().is_relative_to(Path(model).resolve()):
+        raise UsageError(f"Expected argument `output` to lie outside the model's folder, but got {name!r}.")
+    return output
 
 
-def _read_texts(source: IO[str], name: str, column: str) -> Iterator[str]:
+def _write_file(model: CPPModel, texts: Iterator[str], output: Path) -> int:
+    """All predictions or none: a temporary file beside the output takes its name at the end."""
+    partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "x", encoding="utf-8") as target:
+            count = _write(model, texts, target)
+        os.replace(partial, output)
+    except OSError as error:
+        raise UsageError(f"Expected to write {str(output)!r}, but: {error.strerror}.") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return count
+
+
+def _stdin() -> IO[bytes]:
+    return open(sys.stdin.fileno(), "rb", closefd=False)
+
+
+def _read_texts(source: IO[bytes], name: str, column: str) -> Iterator[str]:
     """One text a line; in a jsonl file each line is an object with the text, or a string."""
-    for number, line in enumerate(source, start=1):
-        line = line.rstrip("\r\n")
-        if not line.strip():
-            raise DataError(f"Expected every line of {name} to hold a text, but line {number} is empty.")
-        yield _text_of(line, f"line {number} of {name}", column) if name.endswith((".jsonl", ".json")) else line
+    for number, data in enumerate(source, start=1):
+        place = f"line {number} of {name}"
+        try:
+            line = data.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise DataError(f"Expected {place} to be UTF-8 text, but it is not.") from None
+        text = _text_of(line, place, column) if line.strip() and name.endswith((".jsonl", ".json")) else line
+        if not text.strip():
+            raise DataError(f"Expected {place} to hold a text, but it is empty.")
+        yield text
 
 
 def _text_of(line: str, place: str, column: str) -> str:
     try:
-        value = json.loads(line)
-    except ValueError:
-        raise DataError(f"Expected {place} to be JSON, but it is {line[:40]!r}.") from None
+        value = parse_json(line.encode())
+    except DataError as error:
+        raise DataError(f"Expected {place} to be JSON, but: {error}") from None
     text = value.get(column) if isinstance(value, dict) else value
     if not isinstance(text, str):
         raise DataError(f"Expected {place} to hold a text under {column!r}; name its column with --text_column.")

@@ -28,7 +28,7 @@ class PruneCommand(CPPSubcommand):
         from ..pruner import CPPPruner, get_data_roles
         from ..staging import check_output
 
-        check_output(args.output, overwrite=args.overwrite)
+        check_output(args.output, overwrite=args.overwrite, keep=(args.model, config.dataset))
         roles = get_data_roles(config=config)
         result = CPPPruner.from_config(args.model, config).prune(
             config=config, roles=roles, save_directory=args.output, overwrite=args.overwrite

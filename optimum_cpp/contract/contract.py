@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import ContractViolation
+from ..conformal.quantile import parse_alpha
+from ..errors import ContractViolation, DataError, UsageError
+from ..filenames import CONTRACT_NAME
+from ..registry import SCORES
 from ..strict_json import parse_json
 from .canonical import canonical_bytes, digest, from_hex
 from .schema import build
 
-CONTRACT_NAME = "reliability_contract.json"
 SCHEMA = 1
 
 
@@ -234,13 +237,41 @@ class ReliabilityContract:
             raise ContractViolation(
                 f"Expected a contract of schema {SCHEMA}, but got {schema!r}; update optimum-cpp to read a later one."
             )
+        if not isinstance(whole["record"], dict):
+            raise ContractViolation("Expected the contract's record to be an object, but it is not.")
         contract = cls(build(Claims, whole["claims"], "claims"), whole["record"])
+        _check_meaning(contract.claims)
         if contract.digest != whole["digest"]:
             raise ContractViolation(
                 f"The contract's claims were edited: their digest is {contract.digest}, but the file says "
                 f"{whole['digest']}."
             )
         return contract
+
+
+def _check_meaning(claims: Claims) -> None:
+    """Refuse claims that no run can have made, before anything is built from them."""
+    labels, prior, score = claims.labels, claims.score.prior, claims.score
+    try:
+        parse_alpha(claims.calibration.alpha)
+        temperature = from_hex(score.temperature)
+        _ = claims.quantile, [from_hex(value) for value in (*prior, *claims.calibration.scores)]
+    except (DataError, UsageError) as error:
+        raise ContractViolation(f"The contract holds a number that no calibration writes: {error}") from error
+    failed = {
+        "task.kind": claims.task.kind not in ("decoder", "encoder"),
+        "task.labels": len(labels) < 2 or len(set(labels)) < len(labels),
+        "task.prompt": claims.task.prompt.count("{text}") != 1,
+        "task.max_text_tokens": claims.task.max_text_tokens < 1,
+        "score.name": score.name not in SCORES,
+        "score.temperature": not 0 < temperature < math.inf,
+        "calibration.scores": len(claims.calibration.scores) != claims.calibration.n,
+    }
+    if not failed["score.name"]:
+        failed["score.prior"] = len(prior) != (len(labels) if SCORES[score.name].uses_prior else 0)
+    for name, wrong in failed.items():
+        if wrong:
+            raise ContractViolation(f"The contract's field {name} has a value that no calibration writes.")
 
 
 def _plain(claims: Claims) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from ..conformal import conformal_quantile
-from ..errors import ContractViolation
+from ..errors import ContractViolation, DataError
+from ..filenames import CONFIG_NAME, CONTRACT_NAME, MANIFEST_NAME
+from ..strict_json import parse_json
 from .canonical import digest, file_digest, float_hex, from_hex
 from .contract import FileClaim, ReliabilityContract
 
-MANIFEST_NAME = "split_manifest.json"
-
 # What loading a classifier reads; a README or a report may change freely.
 _LOADED = (".json", ".safetensors", ".jinja", ".txt", ".model")
-_NOT_LOADED = ("reliability_contract.json", "split_manifest.json", "cpp_config.json")
+_NOT_LOADED = (CONTRACT_NAME, MANIFEST_NAME, CONFIG_NAME)
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def verify_folder(directory: str | os.PathLike[str], contract: ReliabilityContra
     """Compare a folder with its contract: files, manifest, and the quantile from the stored scores."""
     return (
         *_verify_files(directory, contract),
-        _verify_manifest(Path(directory), contract),
+        verify_manifest(directory, contract),
         *_verify_quantile(contract),
     )
 
@@ -73,11 +72,12 @@ def _verify_files(directory: str | os.PathLike[str], contract: ReliabilityContra
     return findings
 
 
-def _verify_manifest(folder: Path, contract: ReliabilityContract) -> Finding:
-    path, want = folder / MANIFEST_NAME, contract.claims.manifest_digest
+def verify_manifest(directory: str | os.PathLike[str], contract: ReliabilityContract) -> Finding:
+    """Whether the split manifest, which says what rows were used, is the one of the contract."""
+    path, want = Path(directory) / MANIFEST_NAME, contract.claims.manifest_digest
     try:
-        have = digest(json.loads(path.read_bytes()))
-    except (OSError, ValueError):
+        have = digest(parse_json(path.read_bytes()))
+    except (OSError, DataError):
         have = "nothing readable"
     return Finding("manifest_digest", want == have, want, have)
 

@@ -11,7 +11,7 @@ from .drawing import draw_calibration_roles, draw_roles, roles_from_datasets
 from .duplicates import DuplicateFindings, clean_duplicates, duplicate_groups, near_duplicates
 from .fingerprints import fingerprint, folded
 from .ledger import PURPOSES, ROLES, Ledger, check_unused
-from .manifest import MANIFEST_NAME, RoleRows, SplitManifest
+from .manifest import RoleRows, SplitManifest
 from .pool import DatasetSource, Pool, load_pool
 from .presets import PRESETS
 from .roles import DataRoles, Examples, RoleSizes, roles_from_manifest
@@ -19,7 +19,6 @@ from .splits import parse_splits
 from .tasks import ClassificationTask, encoder_task, resolve_task
 
 __all__ = [
-    "MANIFEST_NAME",
     "PRESETS",
     "PURPOSES",
     "ROLES",

@@ -21,7 +21,6 @@ from .duplicates import DuplicateFindings
 from .ledger import PURPOSES, ROLES, Ledger
 from .pool import DatasetSource
 
-MANIFEST_NAME = "split_manifest.json"
 SCHEMA = 1
 
 

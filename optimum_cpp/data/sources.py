@@ -79,7 +79,7 @@ def _open_named(name: str, revision: str | None) -> OpenedData:
     if name and path.is_dir():
         splits, _ = _prepare(name, str(path))
         return OpenedData(name, None, splits)
-    if not _is_hub_id(name):
+    if not _is_hub_id(name) or path.suffix.lower() in _READERS:
         raise DataError(f"There is no file or folder {name!r}, and it cannot be the id of a data set on the Hub.")
     splits, commit = _prepare(name, name, revision=revision)
     return OpenedData(name, commit or revision, splits)
@@ -114,9 +114,11 @@ def _prepare(name: str, path: str, **options: Any) -> tuple[dict[str, datasets.D
         splits = builder.as_dataset()
     except Exception as error:  # its causes range from httpx and fsspec to pyarrow, pandas and json
         first_line = next(iter(str(error.__cause__ or error).strip().splitlines()), "")
+        advice = "check its name, your connection and your access, or pass an already loaded Dataset"
+        if Path(os.path.expanduser(name)).exists():
+            advice = "check that it holds labelled rows in the format that its name says"
         raise DataError(
-            f"The data set {name!r} cannot be opened ({type(error).__name__}: {first_line.rstrip('.')}); "
-            "check its name, your connection and your access, or pass an already loaded Dataset."
+            f"The data set {name!r} cannot be opened ({type(error).__name__}: {first_line.rstrip('.')}); {advice}."
         ) from error
     return dict(splits), _commit(builder.config.data_files)
 

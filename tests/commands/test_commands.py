@@ -114,6 +114,8 @@ def test_bad_input_exits_with_one_sentence(
 
 PREDICT_BAD = {
     "an empty line": ('{"text": "a"}\n\n', "line 2"),
+    "deep nesting": ("[" * 100_000 + "\n", "line 1"),
+    "half a character": ('{"text": "\\ud800 x"}\n', "text 0"),
     "no JSON": ("text\n", "line 1"),
     "another column": ('{"body": "a"}\n', "text_column"),
     "a number": ('{"text": 3}\n', "line 1"),
@@ -127,6 +129,37 @@ def test_predict_names_the_line_and_leaves_no_output(case, pruned, tmp_path, mon
     code = run(monkeypatch, "predict", "-m", pruned.directory, "--input", tmp_path / "in.jsonl", "-o", tmp_path / "o")
     assert code == 1 and hint in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_predict_refuses_outputs_it_cannot_write_before_any_work(pruned, tmp_path, monkeypatch, capsys) -> None:
+    for output in (tmp_path, tmp_path / "nowhere" / "o.jsonl", pruned.directory / "sets.json"):
+        assert run(monkeypatch, "predict", "-m", pruned.directory, "--input", __file__, "-o", output) == 2
+        assert "output" in capsys.readouterr().err
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\n")
+    assert run(monkeypatch, "predict", "-m", pruned.directory, "--input", tmp_path / "binary") == 1
+    assert "line 1" in capsys.readouterr().err
+
+
+def test_calibrate_leaves_the_prompt_to_the_contract(pruned, pool_file, tmp_path, monkeypatch, capsys) -> None:
+    given = ["-m", pruned.directory, "--dataset", pool_file, "--prompt", "X {text}:", "-o", tmp_path / "new"]
+    assert run(monkeypatch, "calibrate", *given) == 2
+    assert "prompt" in capsys.readouterr().err
+
+
+def test_evaluate_says_where_the_test_rows_should_be(served_copy, monkeypatch, capsys) -> None:
+    from dataclasses import replace
+
+    from optimum_cpp import ReliabilityContract
+    from optimum_cpp.contract.canonical import digest
+
+    path = served_copy / "split_manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["dataset"]["id"] = "in-memory"
+    path.write_text(json.dumps(manifest))
+    contract = ReliabilityContract.load(served_copy)
+    replace(contract, claims=replace(contract.claims, manifest_digest=digest(manifest))).save(served_copy)
+    assert run(monkeypatch, "evaluate", "-m", served_copy) == 1
+    assert "in-memory" in capsys.readouterr().err
 
 
 def test_a_broken_contract_exits_with_1(served_copy: Path, monkeypatch, capsys) -> None:

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from optimum_cpp.contract import ReliabilityContract
-from optimum_cpp.contract.canonical import canonical_bytes
+from optimum_cpp.contract.canonical import canonical_bytes, digest
 from optimum_cpp.errors import ContractViolation
 from optimum_cpp.modeling import CPPResult
 
@@ -40,6 +40,32 @@ def test_damaged_contracts_are_refused(pruned: CPPResult, tmp_path) -> None:
             ReliabilityContract.from_bytes(data)
     with pytest.raises(ContractViolation, match=r"reliability_contract\.json"):
         ReliabilityContract.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("group", "change"),
+    [
+        ("task", {"kind": "foo"}),
+        ("task", {"labels": []}),
+        ("task", {"prompt": "no"}),
+        ("task", {"max_text_tokens": 0}),
+        ("score", {"name": "zzz"}),
+        ("score", {"prior": []}),
+        ("score", {"temperature": "0x0.0p+0"}),
+        ("score", {"temperature": "warm"}),
+        ("calibration", {"alpha": "2"}),
+        ("calibration", {"alpha": "x"}),
+        ("calibration", {"n": 3}),
+    ],
+)
+def test_claims_that_no_run_can_have_made_are_refused_even_with_a_fresh_digest(
+    group: str, change: dict, pruned: CPPResult
+) -> None:
+    claims = json.loads(pruned.contract.to_bytes())["claims"]
+    claims[group] |= change
+    whole = {"claims": claims, "digest": digest(claims), "record": {}}
+    with pytest.raises(ContractViolation, match="no calibration writes"):
+        ReliabilityContract.from_bytes(json.dumps(whole).encode())
 
 
 def test_the_record_says_what_happened(pruned: CPPResult) -> None:

@@ -1,0 +1,5 @@
+"""Names of the files that an output folder holds beside the model's own."""
+
+CONFIG_NAME = "cpp_config.json"
+CONTRACT_NAME = "reliability_contract.json"
+MANIFEST_NAME = "split_manifest.json"

@@ -149,8 +149,8 @@ class CPPModel:
             for name in expected:
                 if found[name] != expected[name]:
                     raise _moved(f"{group}.{name}")
-        for name, found in _surroundings(self.model, self.tokenizer).items():
-            if found != self._surroundings[name]:
+        for name, text in _surroundings(self.model, self.tokenizer).items():
+            if text != self._surroundings[name]:
                 raise _moved(name)
         if self.model.training:
             raise ContractViolation(

@@ -80,7 +80,7 @@ EDITS = {
     "quantile": lambda c: c["calibration"].update(quantile="inf"),
     "prompt": lambda c: c["task"].update(prompt=c["task"]["prompt"] + " "),
     "label order": lambda c: c["task"]["labels"].reverse(),
-    "temperature": lambda c: c["score"].update(temperature="0x1.0p+1"),
+    "temperature": lambda c: c["score"].update(temperature="0x1.0000000000000p+1"),
     "alpha": lambda c: c["calibration"].update(alpha="0.5"),
 }
 

@@ -240,12 +240,12 @@ class ReliabilityContract:
         if not isinstance(whole["record"], dict):
             raise ContractViolation("Expected the contract's record to be an object, but it is not.")
         contract = cls(build(Claims, whole["claims"], "claims"), whole["record"])
-        _check_meaning(contract.claims)
         if contract.digest != whole["digest"]:
             raise ContractViolation(
                 f"The contract's claims were edited: their digest is {contract.digest}, but the file says "
                 f"{whole['digest']}."
             )
+        _check_meaning(contract.claims)
         return contract
 
 

@@ -101,7 +101,7 @@ class FrozenClassifier:
     def calibrate(self, examples: Examples, alpha: str, description: str | None = None) -> Calibration:
         """The conformal quantile of true-label scores (CPP paper, Eq. 2)."""
         scores = self.score(examples.texts, description)
-        true_scores = scores.nonconformity[np.arange(len(examples)), np.asarray(examples.labels)]
+        true_scores = scores.nonconformity[np.arange(len(examples)), np.asarray(examples.labels, dtype=np.int64)]
         quantile = conformal_quantile(true_scores, alpha)
         sizes = self.sets(scores, quantile.value).sum(axis=1)
         return Calibration(quantile, true_scores, scores.probabilities.max(axis=1), sizes, scores.truncated)

@@ -13,13 +13,13 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import optimum_cpp.algorithm as algorithm
-from conftest import labelled_rows, small_config
 from optimum_cpp.contract.canonical import from_hex
 from optimum_cpp.errors import ConformalRoleLocked
 from optimum_cpp.loading import weights_digest
 from optimum_cpp.modeling import CPPResult
 from optimum_cpp.pruner import CPPPruner, get_data_roles
 from tiny_models import LABELS, PROMPT, VERBALIZERS
+from tiny_runs import labelled_rows, small_config
 
 
 def _plain_scores(folder: Path, texts: list[str]) -> np.ndarray:

@@ -5,11 +5,11 @@ import datasets
 import numpy as np
 import pytest
 
-from conftest import small_config
 from optimum_cpp import CPPModelForCausalLM, evaluate
 from optimum_cpp.errors import ContractViolation, DataError
 from optimum_cpp.modeling import CPPResult
 from tiny_models import LABELS
+from tiny_runs import small_config
 
 
 def test_the_test_role_gives_the_contracts_own_counts(pruned: CPPResult) -> None:

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 import optimum_cpp.freezing as freezing
-from conftest import small_config
 from optimum_cpp.errors import ModelError
 from optimum_cpp.freezing import freeze, score_noise, scorer_of
 from optimum_cpp.loading import LoadedModel, load_model
 from optimum_cpp.scoring import ScoreTransform
 from tiny_models import TEXTS, task, tiny_model
+from tiny_runs import small_config
 
 TRANSFORM = ScoreTransform("nll")
 

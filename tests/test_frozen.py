@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -16,10 +14,18 @@ LOG_P = {
 }
 
 
+class Scorer:
+    """A scorer that knows its answers, and cuts the text `d`."""
+
+    truncated = 0
+
+    def log_probabilities(self, texts, description=None):
+        self.truncated += texts.count("d")
+        return np.array([LOG_P[text] for text in texts]).reshape(-1, 3)
+
+
 def classifier(score: str = "nll", allow_empty: bool = True) -> FrozenClassifier:
-    scorer = SimpleNamespace(
-        log_probabilities=lambda texts, description=None: np.array([LOG_P[t] for t in texts]).reshape(-1, 3)
-    )
+    scorer = Scorer()
     return FrozenClassifier(scorer, ScoreTransform(score), allow_empty, "sha256:x")  # type: ignore[arg-type]
 
 
@@ -33,6 +39,7 @@ def test_the_quantile_is_the_kth_smallest_true_label_score() -> None:
     assert (found.quantile.n, found.quantile.k, found.quantile.value) == (4, 3, 1.5)
     np.testing.assert_array_equal(found.set_sizes, [1, 2, 0, 2])  # s <= 1.5
     np.testing.assert_allclose(found.top_probabilities[2], 1 / 3)
+    assert found.truncated == 1
 
 
 def test_evaluation_counts_by_hand() -> None:

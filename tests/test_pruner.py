@@ -7,12 +7,12 @@ import torch
 
 import optimum_cpp
 import optimum_cpp.pruner as pruner_module
-from conftest import labelled_rows, small_config
 from optimum_cpp import CalibrationPreservingPruner, CPPConfig, CPPPruner
 from optimum_cpp.errors import CPPError, DataError, ModelError, UsageError
 from optimum_cpp.modeling import CPPResult
 from optimum_cpp.pruner import get_data_roles
 from tiny_models import LABELS, PROMPT, byte_tokenizer, tiny_model
+from tiny_runs import labelled_rows, small_config
 
 
 def test_the_output_folder_holds_what_it_should(pruned: CPPResult) -> None:

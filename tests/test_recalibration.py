@@ -6,12 +6,12 @@ import datasets
 import numpy as np
 import pytest
 
-from conftest import labelled_rows, small_config
 from optimum_cpp import CPPModelForCausalLM, CPPModelForSequenceClassification, recalibrate
 from optimum_cpp.contract.canonical import from_hex
 from optimum_cpp.errors import ContractViolation, DataError, UsageError
 from optimum_cpp.modeling import CPPResult
 from tiny_models import LABELS, byte_tokenizer, tiny_model
+from tiny_runs import labelled_rows, small_config
 
 
 def test_a_fresh_quantile_names_its_predecessor(

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from conftest import labelled_rows, small_config
 from optimum_cpp.errors import DataError, UsageError
 from optimum_cpp.modeling import CPPResult
 from optimum_cpp.pruner import get_data_roles
 from optimum_cpp.recipe import check_history, decide, open_pool, used_rows
 from tiny_models import LABELS
+from tiny_runs import labelled_rows, small_config
 
 
 def test_the_score_depends_on_the_kind_unless_it_is_given(caplog: pytest.LogCaptureFixture) -> None:

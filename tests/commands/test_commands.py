@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import labelled_rows
 from optimum_cpp.modeling import CPPResult
 from tiny_models import LABELS, PROMPT
+from tiny_runs import labelled_rows
 
 SIZES = "--prune_rows 16 --val_rows 80 --conformal_rows 60 --test_rows 100 --alpha 0.2 --lambda_grid 0 0.3".split()
 

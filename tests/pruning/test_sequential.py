@@ -88,14 +88,21 @@ def assert_lowest_in_each_row(importance: Any, pruned: Any, sparsity: str) -> No
     assert (highest_pruned <= lowest_kept * (1 + 1e-5)).all()
 
 
+THREE_BLOCKS = {"num_hidden_layers": 3, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+
+
 @pytest.mark.parametrize("batch_tokens", [1, 150])
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_statistics_of_a_block_see_the_blocks_before_it_pruned(name: str, batch_tokens: int) -> None:
+@pytest.mark.parametrize(
+    "name, config", [*((name, {}) for name in ARCHITECTURES), ("gemma2", THREE_BLOCKS), ("gemma3", THREE_BLOCKS)]
+)
+def test_statistics_of_a_block_see_the_blocks_before_it_pruned(
+    name: str, config: dict[str, Any], batch_tokens: int
+) -> None:
     """Against the inputs that hooks see when each example runs through the whole model alone."""
-    scorer = scorer_of(name)
+    scorer = scorer_of(name, **config)
     gradients = gradients_of(scorer)
     prune(scorer, lam="0.3", squared_gradients=gradients, batch_tokens=batch_tokens)
-    reference = tiny_model(name)
+    reference = tiny_model(name, **config)
     modules = dict(reference.named_modules())
     for block in find_blocks(scorer.model):
         inputs = token_inputs(reference, [matrix.name for matrix in block.matrices], rows_of(name))

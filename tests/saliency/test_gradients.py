@@ -126,13 +126,13 @@ def test_other_kinds_of_relative_attention(changes: dict[str, Any]) -> None:
     assert_equal(gradients_of(scorer_of("deberta_v2", **changes)), expected, 1e-9)
 
 
-def rows_of_passes(scorer: LabelScorer) -> list[int]:
+def rows_of_passes(scorer: LabelScorer, batch_tokens: int = 4096) -> list[int]:
     """How many rows each forward pass of the saliency had."""
     rows: list[int] = []
     handle = scorer.model.register_forward_pre_hook(
         lambda module, args, kwargs: rows.append(len(kwargs["input_ids"])), with_kwargs=True
     )
-    gradients_of(scorer)
+    gradients_of(scorer, batch_tokens)
     handle.remove()
     return rows
 
@@ -145,6 +145,12 @@ def test_rows_are_taken_one_by_one_only_where_examples_share_inputs(
         assert rows_of_passes(scorer_of(name)) == rows
     said = "one example at a time: deberta.encoder.layer.0.attention.self.query_proj has inputs that" in caplog.text
     assert said == (name == "deberta_v2")
+
+
+def test_starting_over_forgets_what_single_rows_had_added() -> None:
+    scorer = scorer_of("deberta_v2")
+    assert rows_of_passes(scorer, 30)[:3] == [1, 1, 2]  # two rows are done before the first batch of two
+    assert_equal(gradients_of(scorer, 30), expected_of("deberta_v2"), 1e-9)
 
 
 def test_positions_of_their_own_need_no_single_rows() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .algorithm import run
-from .configuration import CPPConfig
+from .configuration import CPPConfig, decimal_string
 from .data import DataRoles, RoleSizes, draw_roles, parse_splits, roles_from_datasets
 from .errors import UsageError
 from .evaluation import evaluate
@@ -221,7 +221,7 @@ class CalibrationPreservingPruner:
             **{
                 "score": "nll",
                 "sparsity": target_sparsity,
-                "alpha": str(1 - Decimal(str(target_coverage))),
+                "alpha": str(1 - Decimal(decimal_string("target_coverage", target_coverage))),
                 "lambda_grid": tuple(lambda_grid),
                 "base_pruner": base_pruner,
                 **options,

@@ -53,6 +53,8 @@ def test_the_papers_call_returns_the_model_and_its_quantile(dense_folder: Path) 
     assert again == quantile and same.predict_set("the sea") == model.predict_set("the sea")
     with pytest.raises(UsageError, match="tokenizer"):
         CalibrationPreservingPruner(model=loaded, **given)
+    with pytest.raises(UsageError, match="target_coverage"):
+        CalibrationPreservingPruner(model=dense_folder, target_coverage="most", **given)
 
 
 def test_a_full_output_folder_is_refused_before_any_work(

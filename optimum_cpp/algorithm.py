@@ -20,7 +20,7 @@ from .loading import LoadedModel, weights_digest
 from .pruning import Matrix, describe_blocks, find_blocks, matrices_of
 from .results import RunResults
 from .saliency import squared_gradients
-from .selection import Selection, learn_then_test, select_by_guardrail
+from .selection import ACCURACY_SLACK, Selection, learn_then_test, select_by_guardrail
 from .stages import StageClock
 from .writing import Findings, TestedModel, write_contract, write_results
 
@@ -119,6 +119,13 @@ def run(
 def choose(candidates: dict[str, MeasuredCandidate], config: CPPConfig) -> Selection:
     """Apply the recipe's selection rule to the candidates' exact counts on val_eval."""
     choices = [candidate.as_choice for candidate in candidates.values()]
+    if choices[0].rows * ACCURACY_SLACK < 1:
+        logger.warning(
+            "With %d val_eval rows a single row moves accuracy and coverage by more than the rule's slack of %g; "
+            "the choice of lambda is mostly chance, so give more --val_rows.",
+            choices[0].rows,
+            float(ACCURACY_SLACK),
+        )
     if config.selection == "learn_then_test":
         return learn_then_test(choices, str(config.ltt_risk), config.ltt_delta)
     return select_by_guardrail(choices, config.alpha)

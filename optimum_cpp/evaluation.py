@@ -31,7 +31,7 @@ def evaluate(model: CPPModel, *, dataset: Any = None, config: CPPConfig | None =
     Args:
         model: the served classifier; its contract holds.
         dataset: rows to evaluate on; by default the test role of the split manifest.
-        config: columns and splits of `dataset`; by default the folder's recipe.
+        config: columns and splits of `dataset`, where they are not the usual ones.
 
     Raises:
         DataError: rows that the model has already seen, or no test role.
@@ -39,7 +39,7 @@ def evaluate(model: CPPModel, *, dataset: Any = None, config: CPPConfig | None =
     """
     model.verify()
     manifest = SplitManifest.load(model.directory / MANIFEST_NAME)
-    recipe = (config or CPPConfig.from_pretrained(model.directory)).replace(label_names=model.labels)
+    recipe = (config or CPPConfig()).replace(label_names=model.labels)
     examples = _unseen_rows(dataset, recipe, manifest) if dataset is not None else _test_role(recipe, manifest)
     claim = model.contract.claims.calibration
     quantile = ConformalQuantile(claim.alpha, claim.n, claim.k, model.contract.claims.quantile)

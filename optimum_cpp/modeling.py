@@ -225,7 +225,10 @@ def local_folder(name: str | os.PathLike[str], *, revision: str | None = None, t
         return Path(snapshot_download(str(name), revision=revision, token=token))
     except Exception as error:  # the client raises many kinds: validation, HTTP, offline, not found
         reason = str(error).strip().splitlines()[0]
-        raise ModelError(f"Expected a folder or a Hub repository named {str(name)!r}, but: {reason}") from error
+        raise ModelError(
+            f"Expected a folder or a Hub repository named {str(name)!r}, but there is no such folder, and the Hub "
+            f"answers: {reason}"
+        ) from error
 
 
 def _texts(given: str | Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ from .loading import LoadedModel, classifier_kind, load_model
 from .modeling import CPPModel, CPPResult
 from .output import write_output
 from .recalibration import recalibrate
-from .recipe import check_history, decide, open_pool, used_rows
+from .recipe import check_history, decide, open_pool, say_roles, used_rows
 from .results import ModelRow
 from .staging import check_output, staged_directory
 
@@ -115,6 +115,7 @@ class CPPPruner:
         if self.task is not None:
             config = config.replace(task=self.task)
         config, task = decide(config, roles, self.loaded.kind)
+        say_roles(roles)
         target = Path(save_directory) if save_directory is not None else _temporary_target()
         with staged_directory(target, overwrite=overwrite) as staging:
             with tempfile.TemporaryDirectory(dir=staging.parent, prefix=f".{target.name}.work-") as work:

@@ -23,7 +23,7 @@ from .loading import load_model, weights_digest
 from .modeling import CPPModel, CPPResult, local_folder, scorer_of_claims
 from .output import write_output
 from .pruning import PrunedMatrix, named_matrices
-from .recipe import decide, open_pool, used_rows
+from .recipe import decide, open_pool, say_roles, used_rows
 from .results import RunResults
 from .scoring import fit_transform
 from .stages import StageClock
@@ -63,6 +63,7 @@ def recalibrate(
     if old is not None:
         config = _recipe_of(old.claims, config)
     roles = _draw(folder, config, dataset, needs_validation=old is None)
+    say_roles(roles)
     clock, target = StageClock(), Path(save_directory)
     with staged_directory(target, overwrite=overwrite) as staging:
         with clock.stage("freeze"):

@@ -66,10 +66,15 @@ def decide(config: CPPConfig, roles: DataRoles, kind: str) -> tuple[CPPConfig, C
         )
     score = config.score or ("nll" if kind == "encoder" else "prior_nll")
     logger.info("%s", sentence)
-    logger.info("Score %s; %s", score, roles)
+    logger.info("Score %s.", score)
+    return config.replace(score=score), task
+
+
+def say_roles(roles: DataRoles) -> None:
+    """How many rows each role has, and where that is not what was asked for."""
+    logger.info("%s", roles)
     for exception in roles.manifest.exceptions:
         logger.warning("%s", exception)
-    return config.replace(score=score), task
 
 
 def used_rows(model_name_or_path: str | os.PathLike[str], revision: str | None = None) -> SplitManifest | None:

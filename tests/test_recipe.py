@@ -16,7 +16,7 @@ def test_the_score_depends_on_the_kind_unless_it_is_given(caplog: pytest.LogCapt
     with caplog.at_level(logging.INFO, logger="optimum_cpp"):
         config, task = decide(small_config(), roles, "decoder")
     assert config.score == "prior_nll" and task.labels == LABELS and task.verbalizers[0] == " film"
-    assert task.prompt in caplog.text.replace("\\n", "\n") and "prior_nll" in caplog.text
+    assert "prior_nll" in caplog.text
     config, task = decide(small_config(prompt=None), roles, "encoder")
     assert config.score == "nll" and task.verbalizers == () and task.prompt == "{text}"
     assert decide(small_config(score="label_nll"), roles, "encoder")[0].score == "label_nll"

@@ -39,4 +39,4 @@ def test_the_summary_says_what_came_out() -> None:
 
 def test_a_calibration_alone_has_no_lambda_to_show() -> None:
     text = sample_results(lam=None, validation=(), verdicts={}, test=()).summary()
-    assert "lambda" not in text and "saliency" in text
+    assert "lambda" not in text and "saliency" in text and "alpha 0.1" in text

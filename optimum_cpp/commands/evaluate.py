@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..configuration import CPPConfig
-from ..filenames import CONFIG_NAME
 from .arguments import DATA_FIELDS, add_fields, config_from
 from .base import CPPSubcommand, add_model_and_output
 
@@ -27,11 +25,7 @@ class EvaluateCommand(CPPSubcommand):
         from ..modeling import CPPModel
         from ..results import model_table, row_values
 
-        dataset = getattr(args, "dataset", None)
-        given = config_from(args)
-        model = CPPModel.from_pretrained(args.model, device_map=given.device_map, batch_tokens=given.batch_tokens)
-        config = given
-        if dataset is None and (model.directory / CONFIG_NAME).is_file():
-            config = config_from(args, CPPConfig.from_pretrained(model.directory))
-        row = evaluate(model, dataset=dataset, config=config)
+        config = config_from(args)
+        model = CPPModel.from_pretrained(args.model, device_map=config.device_map, batch_tokens=config.batch_tokens)
+        row = evaluate(model, dataset=config.dataset, config=config)
         return row_values(row), model_table([row])

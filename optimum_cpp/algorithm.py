@@ -26,9 +26,6 @@ from .writing import Findings, TestedModel, write_contract, write_results
 
 logger = logging.getLogger(__name__)
 
-# The backward pass keeps a batch's activations, so its batches are this many times smaller.
-SALIENCY_BATCH_DIVISOR = 8
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -80,7 +77,7 @@ def run(
                 bench.matrices,
                 roles.prune.texts,
                 roles.prune.labels,
-                batch_tokens=max(1, config.batch_tokens // SALIENCY_BATCH_DIVISOR),
+                batch_tokens=scorer.batch_tokens,
                 description=f"saliency ({config.saliency})",
             )
     # 3. Candidates.

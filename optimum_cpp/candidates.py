@@ -92,7 +92,7 @@ class Bench:
             sparsity=config.sparsity,
             lam=lam,
             squared_gradients=gradients,
-            batch_tokens=config.batch_tokens,
+            batch_tokens=self.scorer.batch_tokens,
             seed=config.seed,
             description=f"prune with {config.base_pruner}, lambda {lam}",
         )

@@ -139,7 +139,9 @@ class CPPConfig:
     model_revision: str | None = _option(None, "Commit or tag of the model on the Hub.", group="run")
     dtype: str = _option("auto", "Weights' dtype; auto is the checkpoint's own.", group="run", choices=DTYPES)
     device_map: str | None = _option(None, "Where the model lives, as in Accelerate.", group="run")
-    batch_tokens: int = _option(2048, "Most tokens in one batch, padding included.", group="run")
+    batch_tokens: int | None = _option(
+        None, "Most tokens in one batch, padding included (default: 512 on a CPU, 4096 elsewhere).", group="run"
+    )
     seed: int = _option(0, "Seed of every random choice.", group="run")
 
     def __post_init__(self) -> None:
@@ -166,7 +168,7 @@ class CPPConfig:
         value, default = getattr(self, item.name), item.default
         if isinstance(default, tuple) or item.name in _DECIMALS or (value is None and default is None):
             return
-        kind = type(default) if default is not None else str
+        kind = kind_of(item)
         if kind is str and isinstance(value, os.PathLike):
             value = os.fspath(value)
         if kind is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
@@ -189,7 +191,7 @@ class CPPConfig:
         self._check_lambda_grid()
         for name in ("prune_rows", "val_rows", "conformal_rows", "max_text_tokens", "batch_tokens"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if value is not None and value < 1:
                 raise UsageError(f"Expected argument `{name}` to be a whole number above 0, but got {value!r}.")
         if self.val_rows % 2:
             raise UsageError(f"Expected argument `val_rows` to be even, since it is halved, but got {self.val_rows}.")
@@ -257,6 +259,13 @@ class CPPConfig:
         except DataError as error:
             raise UsageError(f"Expected {path} to be a recipe, but: {error}") from error
         return cls.from_dict(values)
+
+
+def kind_of(item: dataclasses.Field[Any]) -> type:
+    """Type of an option's value where there is one: an option without a default is text or a whole number."""
+    if item.default is not None:
+        return type(item.default)
+    return int if item.type == "int | None" else str
 
 
 def decimal_string(name: str, value: Any) -> str:

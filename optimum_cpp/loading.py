@@ -140,7 +140,7 @@ def make_scorer(
     *,
     max_text_tokens: int,
     length_normalize: bool,
-    batch_tokens: int,
+    batch_tokens: int | None,
 ) -> LabelScorer:
     """The scorer of the model's kind."""
     if loaded.kind == "encoder":

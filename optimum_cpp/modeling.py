@@ -48,7 +48,7 @@ class CPPModel:
         *,
         revision: str | None = None,
         device_map: Any = None,
-        batch_tokens: int = 2048,
+        batch_tokens: int | None = None,
         token: str | None = None,
     ) -> Self:
         """Open a folder or Hub repository with a contract, verify it, and load the model.
@@ -193,7 +193,7 @@ class CPPResult:
     directory: Path
 
 
-def scorer_of_claims(loaded: LoadedModel, claims: Claims, batch_tokens: int) -> LabelScorer:
+def scorer_of_claims(loaded: LoadedModel, claims: Claims, batch_tokens: int | None) -> LabelScorer:
     """The scorer that a contract describes, on a loaded model."""
     task = claims.task
     return make_scorer(

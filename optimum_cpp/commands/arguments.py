@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from typing import Any
 
-from ..configuration import CPPConfig
+from ..configuration import CPPConfig, kind_of
 
 DATA_FIELDS = ("dataset", "dataset_revision", "split", "text_column", "label_column", "label_names", "on_duplicates")
 
@@ -41,7 +41,7 @@ def _details(item: dataclasses.Field[Any]) -> dict[str, Any]:
     details: dict[str, Any] = {"help": text if shown in (None, "") else f"{text} (default: {shown})"}
     if isinstance(default, tuple):
         details |= {"nargs": "+", "metavar": item.metadata["metavar"]}
-    elif isinstance(default, int):
+    elif kind_of(item) is int:
         details |= {"type": int, "metavar": "N"}
     elif item.metadata.get("choices"):
         choices = list(item.metadata["choices"])

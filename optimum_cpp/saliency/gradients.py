@@ -53,7 +53,7 @@ def squared_gradients(
             NaN gradients (the matrix is named).
     """
     _refuse_offloaded(scorer.model)
-    sums = {m.name: _accumulator(m.weight) for m in matrices}
+    sums = _SquareSums(matrices)
 
     def add_all(batches: Iterator[LabelledBatch]) -> None:
         with progress_bar(len(texts), description) as bar:
@@ -67,17 +67,12 @@ def squared_gradients(
             add_all(scorer.labelled_batches(texts, labels, batch_tokens))
         except _Inseparable as found:
             logger.info("Saliency takes one example at a time: %s has inputs that examples share.", found)
-            for total in sums.values():
-                total.zero_()
+            sums = _SquareSums(matrices)
             add_all(scorer.labelled_batches(texts, labels, batch_tokens, max_rows=1))
-    for total in sums.values():
+    for total in sums.by_name.values():
         total.div_(len(texts))
-    _check(sums)
-    return sums
-
-
-def _accumulator(weight: torch.Tensor) -> torch.Tensor:
-    return torch.zeros(weight.shape, dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
+    _check(sums.by_name)
+    return sums.by_name
 
 
 def _check(gradients: dict[str, torch.Tensor]) -> None:
@@ -124,11 +119,39 @@ class _Inseparable(Exception):
     """A batch of several examples whose gradients of one matrix, which is named, cannot be told apart."""
 
 
+class _SquareSums:
+    """Sums of squared per-example gradients, (d_out, d_in) in float32 or better by matrix name.
+
+    An example's gradient is as large as its matrix, so one buffer for each shape serves all of them:
+    fresh memory for every example and matrix would cost more than the squaring.
+    """
+
+    def __init__(self, matrices: Sequence[Matrix]) -> None:
+        self.by_name = {
+            m.name: torch.zeros_like(m.weight, dtype=torch.promote_types(m.weight.dtype, torch.float32))
+            for m in matrices
+        }
+        self.buffers: dict[tuple[torch.Size, torch.device, torch.dtype], torch.Tensor] = {}
+
+    def add(self, name: str, gradient: torch.Tensor) -> None:
+        """Add the square of an example's whole gradient."""
+        self.by_name[name].addcmul_(gradient, gradient)
+
+    def add_product(self, name: str, delta: torch.Tensor, inputs: torch.Tensor) -> None:
+        """Add the square of the gradient delta^T inputs, from (T, d_out) and (T, d_in)."""
+        total = self.by_name[name]
+        key = (total.shape, total.device, delta.dtype)
+        if key not in self.buffers:
+            self.buffers[key] = torch.empty_like(total, dtype=delta.dtype)
+        self.add(name, torch.mm(delta.T, inputs, out=self.buffers[key]))
+
+
 class _Recorder:
     """Hooks that keep each matrix's inputs and turn its output gradients into squared gradients."""
 
-    def __init__(self, matrices: Sequence[Matrix], real: torch.Tensor, sums: dict[str, torch.Tensor]) -> None:
+    def __init__(self, matrices: Sequence[Matrix], real: torch.Tensor, sums: _SquareSums) -> None:
         self.matrices, self.real, self.sums = matrices, real, sums
+        self.spans = [_span(row) for row in real.cpu()]
         self.calls: Counter[str] = Counter()
         self.partial: dict[str, torch.Tensor] = {}
         self.handles: list[Any] = []
@@ -142,7 +165,7 @@ class _Recorder:
             handle.remove()
         # Calls that do not reach the score have no gradient to wait for.
         for name, gradient in self.partial.items():
-            self._square(name, gradient)
+            self.sums.add(name, gradient)
 
     def _hook(self, name: str) -> Callable[[Any, tuple[Any, ...], torch.Tensor], None]:
         def watch(module: Any, args: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -160,9 +183,8 @@ class _Recorder:
     def _add_rows(self, name: str, inputs: torch.Tensor, delta: torch.Tensor) -> None:
         """The only call on a batch of several rows."""
         shape = (*self.real.shape, -1)
-        for row, (a, d) in enumerate(zip(inputs.reshape(shape), delta.reshape(shape), strict=True)):
-            real = self.real[row]
-            self._square(name, d[real].T @ a[real])  # (d_out, T) @ (T, d_in)
+        for span, a, d in zip(self.spans, inputs.reshape(shape), delta.reshape(shape), strict=True):
+            self.sums.add_product(name, d[span], a[span])
 
     def _add_call(self, name: str, inputs: torch.Tensor, delta: torch.Tensor) -> None:
         """One of the calls on a single row, which has no padding; the square waits for the last of them."""
@@ -173,7 +195,10 @@ class _Recorder:
         if self.calls[name]:
             self.partial[name] = gradient
         else:
-            self._square(name, gradient)
+            self.sums.add(name, gradient)
 
-    def _square(self, name: str, gradient: torch.Tensor) -> None:
-        self.sums[name].addcmul_(gradient, gradient)
+
+def _span(real: torch.Tensor) -> slice:
+    """Where a row's tokens stand between its padding."""
+    places = real.nonzero()
+    return slice(int(places[0]), int(places[-1]) + 1)

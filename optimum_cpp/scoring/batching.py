@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
+# On a CPU, activations of about this many tokens stay in the cache and in memory that the allocator
+# keeps; larger batches are slower. An accelerator wants enough work to fill it.
+_CPU_BATCH_TOKENS, _ACCELERATOR_BATCH_TOKENS = 512, 4096
+
+
+def default_batch_tokens(device: torch.device) -> int:
+    """Most tokens of a batch where the user does not say."""
+    return _CPU_BATCH_TOKENS if device.type == "cpu" else _ACCELERATOR_BATCH_TOKENS
+
 
 def length_sorted_batches(lengths: Sequence[int], batch_tokens: int, max_rows: int | None = None) -> list[list[int]]:
     """Group rows of similar length, longest first, so that rows x longest stays within the budget.

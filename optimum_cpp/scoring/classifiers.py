@@ -12,7 +12,7 @@ import torch
 from ..data.tasks import ClassificationTask
 from ..errors import ModelError
 from ..progress import progress_bar
-from .batching import length_sorted_batches
+from .batching import default_batch_tokens, length_sorted_batches
 from .encoding import truncate_texts
 from .examples import LabelledBatch, check_finite
 
@@ -28,7 +28,7 @@ class ClassifierScorer:
         tokenizer: its fast tokenizer.
         task: labels and prompt (`{text}` alone by default); verbalizers are not used.
         max_text_tokens: longest text; only the text is ever truncated.
-        batch_tokens: most tokens in a batch, padding included.
+        batch_tokens: most tokens in a batch, padding included; by default what suits the model's device.
 
     Raises:
         ModelError: the head's labels are not the task's.
@@ -44,7 +44,7 @@ class ClassifierScorer:
         task: ClassificationTask,
         *,
         max_text_tokens: int = 256,
-        batch_tokens: int = 2048,
+        batch_tokens: int | None = None,
     ) -> None:
         if not tokenizer.is_fast:
             raise ModelError(
@@ -53,7 +53,7 @@ class ClassifierScorer:
             )
         self.model, self.tokenizer, self.task = model, tokenizer, task
         self.max_text_tokens = max_text_tokens
-        self.batch_tokens = batch_tokens
+        self.batch_tokens = batch_tokens or default_batch_tokens(model.device)
         self.truncated = 0
         self.columns = head_columns(model.config, task.labels)
 

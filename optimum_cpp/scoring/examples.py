@@ -25,7 +25,7 @@ class LabelledBatch:
     Attributes:
         rows: row numbers of the examples in the order of the batch.
         inputs: keyword arguments of the model's forward pass.
-        real: (B, S) bool, False on padding.
+        real: (B, S) bool, False on padding, which stands before or behind a row's tokens.
         label_lengths: (B,) tokens of each row's label at the end of the row (decoders), else the
             label's column.
         keep: how many final positions need logits (decoders), else 0.
@@ -47,6 +47,7 @@ class LabelScorer(Protocol):
     task: ClassificationTask
     max_text_tokens: int
     length_normalize: bool
+    batch_tokens: int
     truncated: int
 
     @property

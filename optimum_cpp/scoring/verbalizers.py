@@ -14,7 +14,7 @@ import torch
 from ..data.tasks import ClassificationTask
 from ..errors import ModelError
 from ..progress import progress_bar
-from .batching import length_sorted_batches
+from .batching import default_batch_tokens, length_sorted_batches
 from .encoding import PromptEncoder, truncate_texts
 from .examples import LabelledBatch, check_finite
 from .packing import attention_masks, pack
@@ -47,7 +47,7 @@ class VerbalizerScorer:
         task: labels, verbalizers and prompt.
         max_text_tokens: longest text; only the text is ever truncated.
         length_normalize: divide by the verbalizer's number of tokens.
-        batch_tokens: most tokens in a batch, padding included.
+        batch_tokens: most tokens in a batch, padding included; by default what suits the model's device.
     """
 
     kind = "decoder"
@@ -60,12 +60,12 @@ class VerbalizerScorer:
         *,
         max_text_tokens: int = 256,
         length_normalize: bool = False,
-        batch_tokens: int = 2048,
+        batch_tokens: int | None = None,
     ) -> None:
         self.model, self.tokenizer, self.task = model, tokenizer, task
         self.max_text_tokens = max_text_tokens
         self.length_normalize = length_normalize
-        self.batch_tokens = batch_tokens
+        self.batch_tokens = batch_tokens or default_batch_tokens(model.device)
         self.encoder = PromptEncoder(tokenizer, task, max_text_tokens)
         self.trie = build_trie(self.encoder.label_tokens)
         self.truncated = 0

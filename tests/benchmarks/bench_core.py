@@ -1,6 +1,6 @@
 """Speed and memory of scoring, saliency and pruning, beside the machine's own matrix-multiply rate.
 
-    python tests/benchmarks/bench_core.py --model MODEL --dataset DATASET --task dbpedia_14 --rows 64
+    python tests/benchmarks/bench_core.py --model MODEL --dataset DATASET --task dbpedia_14
 
 Counted work is what dense matrices must do on real tokens: 2 * P_blocks * tokens + 2 * P_head * scored
 positions for a forward pass, three times that with a backward pass. Padding, attention, norms and the
@@ -15,15 +15,15 @@ import json
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from optimum_cpp.algorithm import SALIENCY_BATCH_DIVISOR
 from optimum_cpp.configuration import DTYPES, CPPConfig
-from optimum_cpp.data import encoder_task, load_pool, resolve_task
+from optimum_cpp.data import Pool, encoder_task, load_pool, resolve_task
 from optimum_cpp.loading import LoadedModel, load_model, make_scorer
 from optimum_cpp.pruning import Block, find_blocks, matrices_of, prune_model
 from optimum_cpp.pruning.blocks import capture_block_calls
@@ -31,7 +31,7 @@ from optimum_cpp.pruning.snapshot import restore_weights, save_weights
 from optimum_cpp.pruning.statistics import collect_statistics
 from optimum_cpp.saliency import squared_gradients
 from optimum_cpp.scoring import LabelScorer, VerbalizerScorer
-from optimum_cpp.stages import StageClock
+from optimum_cpp.stages import Stage, StageClock
 
 GIGA = 1e9
 
@@ -44,25 +44,24 @@ class Work:
     operations: dict[str, float]
 
 
-@dataclass
+@dataclass(frozen=True)
 class MatrixRate:
-    """The machine's matrix-multiply rate, measured again between the stages.
+    """The machine's matrix-multiply rate on the model's shapes, measured again around every run.
 
     Attributes:
         shapes: distinct (d_out, d_in) of the model's matrices.
         dtype: of the run.
         device: of the model.
-        samples: operations per second of the fastest shape, one for each call of `measure`.
+        tokens: rows of the other factor.
     """
 
     shapes: list[tuple[int, int]]
     dtype: torch.dtype
     device: torch.device
     tokens: int
-    samples: list[float] = field(default_factory=list)
 
-    def measure(self, repeats: int = 7) -> None:
-        """Time X W^T on every shape; the median of the repeats is a shape's rate, the best shape counts."""
+    def measure(self, repeats: int = 7) -> float:
+        """Operations per second of X W^T: the median of the repeats of the fastest shape."""
         rates = []
         for d_out, d_in in self.shapes:
             inputs = torch.randn(self.tokens, d_in, device=self.device).to(self.dtype)
@@ -74,25 +73,18 @@ class MatrixRate:
                 self._synchronize()
                 seconds.append(time.perf_counter() - start)
             rates.append(2 * self.tokens * d_out * d_in / statistics.median(seconds))
-        self.samples.append(max(rates))
-
-    @property
-    def median(self) -> float:
-        """Median over the measurements before, between and after the stages."""
-        return statistics.median(self.samples)
+        return max(rates)
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
 
-def count_work(
-    scorer: LabelScorer, blocks: tuple[Block, ...], texts: list[str], labels: list[int], batch_tokens: int
-) -> Work:
+def count_work(scorer: LabelScorer, blocks: tuple[Block, ...], texts: list[str], labels: list[int]) -> Work:
     """Operations that the dense matrices need on real tokens, without padding."""
     matrices = matrices_of(blocks)
     per_token = 2 * sum(matrix.weight.numel() for matrix in matrices)
-    labelled = sum(int(b.real.sum()) for b in scorer.labelled_batches(texts, labels, batch_tokens))
+    labelled = sum(int(b.real.sum()) for b in scorer.labelled_batches(texts, labels, scorer.batch_tokens))
     if isinstance(scorer, VerbalizerScorer):
         head: Any = scorer.model.get_output_embeddings()
         per_position = 2 * head.weight.numel()
@@ -138,73 +130,70 @@ def run_stages(
     blocks: tuple[Block, ...],
     texts: list[str],
     labels: list[int],
-    batch_tokens: int,
+    repeats: int,
     rate: MatrixRate,
-    clock: StageClock,
-) -> None:
-    """Run and time every stage, with the matrix rate measured before and after each."""
+) -> Iterator[tuple[Stage, float]]:
+    """Each stage `repeats` times, with the mean of the matrix rates just before and just after it."""
     matrices = matrices_of(blocks)
-    rate.measure()
-    with clock.stage("scoring"):
-        scorer.log_probabilities(texts)
-    rate.measure()
-    with clock.stage("saliency"):
-        squared_gradients(scorer, matrices, texts, labels, batch_tokens=max(1, batch_tokens // SALIENCY_BATCH_DIVISOR))
-    rate.measure()
+    budget = scorer.batch_tokens
+
+    def prune(pruner: str) -> None:
+        prune_model(
+            scorer, blocks, texts, labels, base_pruner=pruner, sparsity="0.5", lam="0",
+            squared_gradients=None, batch_tokens=budget, seed=0,
+        )  # fmt: skip
+
+    stages: dict[str, Callable[[], object]] = {
+        "scoring": lambda: scorer.log_probabilities(texts),
+        "saliency": lambda: squared_gradients(scorer, matrices, texts, labels, batch_tokens=budget),
+        "wanda": lambda: prune("wanda"),
+        "sparsegpt": lambda: prune("sparsegpt"),
+    }
     with tempfile.TemporaryDirectory() as folder:
         dense = Path(folder) / "dense.safetensors"
         save_weights(matrices, dense)
-        for pruner in ("wanda", "sparsegpt"):
-            with clock.stage(pruner):
-                prune_model(
-                    scorer, blocks, texts, labels, base_pruner=pruner, sparsity="0.5", lam="0",
-                    squared_gradients=None, batch_tokens=batch_tokens, seed=0,
-                )  # fmt: skip
+        for name, work in stages.items():
+            before = rate.measure()
+            for _ in range(repeats):
+                clock = StageClock()
+                with clock.stage(name):
+                    work()
+                after = rate.measure()
+                yield clock.stages[0], (before + after) / 2
+                before = after
             restore_weights(matrices, dense)
-            rate.measure()
 
 
-def report(clock: StageClock, work: Work, rate: MatrixRate, rows: int) -> dict[str, float]:
-    """The figures under stable keys."""
-    figures = {
-        "rows": float(rows),
-        "threads": float(torch.get_num_threads()),
-        "matrix_rate_gflops": rate.median / GIGA,
-        "matrix_rate_gflops.low": min(rate.samples) / GIGA,
-        "matrix_rate_gflops.high": max(rate.samples) / GIGA,
+def figures_of(runs: list[tuple[Stage, float]], work: Work) -> dict[str, float]:
+    """Medians over the runs of one stage, under stable keys; the fraction is a median of ratios."""
+    name = runs[0][0].name
+    seconds = statistics.median(stage.seconds for stage, _ in runs)
+    operations, tokens = work.operations[name], work.tokens[name]
+    return {
+        f"seconds.{name}": seconds,
+        f"tokens.{name}": float(tokens),
+        f"tokens_per_second.{name}": tokens / seconds,
+        f"counted_gflops.{name}": operations / seconds / GIGA,
+        f"matrix_rate_gflops.{name}": statistics.median(rate for _, rate in runs) / GIGA,
+        f"matrix_rate_fraction.{name}": statistics.median(operations / s.seconds / rate for s, rate in runs),
+        f"peak_memory_mib.{name}": max(stage.peak_memory_mib for stage, _ in runs),
     }
-    for stage in clock.stages:
-        figures[f"seconds.{stage.name}"] = stage.seconds
-        figures[f"peak_memory_mib.{stage.name}"] = stage.peak_memory_mib
-        if stage.name in work.operations:
-            speed = work.operations[stage.name] / stage.seconds
-            figures[f"tokens.{stage.name}"] = float(work.tokens[stage.name])
-            figures[f"tokens_per_second.{stage.name}"] = work.tokens[stage.name] / stage.seconds
-            figures[f"counted_gflop.{stage.name}"] = work.operations[stage.name] / GIGA
-            figures[f"counted_gflops.{stage.name}"] = speed / GIGA
-            figures[f"matrix_rate_fraction.{stage.name}"] = speed / rate.median
-    return figures
 
 
-def table(figures: dict[str, float], names: list[str]) -> str:
-    """The figures for a reader."""
-    lines = [
-        f"matrix rate {figures['matrix_rate_gflops']:.0f} GFLOP/s "
-        f"({figures['matrix_rate_gflops.low']:.0f} to {figures['matrix_rate_gflops.high']:.0f} in this run), "
-        f"{figures['threads']:.0f} threads, {figures['rows']:.0f} rows",
-        f"{'stage':<12}{'seconds':>9}{'tokens':>9}{'tokens/s':>10}{'GFLOP/s':>9}{'of rate':>9}{'peak MiB':>10}",
-    ]
-    for name in names:
-        line = f"{name:<12}{figures[f'seconds.{name}']:>9.2f}"
-        if f"tokens.{name}" in figures:
-            line += (
-                f"{figures[f'tokens.{name}']:>9.0f}{figures[f'tokens_per_second.{name}']:>10.0f}"
-                f"{figures[f'counted_gflops.{name}']:>9.0f}{figures[f'matrix_rate_fraction.{name}']:>9.1%}"
-            )
-        else:
-            line += " " * 37
-        lines.append(line + f"{figures[f'peak_memory_mib.{name}']:>10.0f}")
-    return "\n".join(lines)
+HEADER = (
+    f"{'stage':<12}{'seconds':>9}{'tokens':>9}{'tokens/s':>10}{'GFLOP/s':>9}{'matrix rate':>13}{'fraction':>10}"
+    f"{'peak MiB':>10}"
+)
+
+
+def line_of(name: str, figures: dict[str, float]) -> str:
+    """One stage for a reader."""
+    return (
+        f"{name:<12}{figures[f'seconds.{name}']:>9.2f}{figures[f'tokens.{name}']:>9.0f}"
+        f"{figures[f'tokens_per_second.{name}']:>10.0f}{figures[f'counted_gflops.{name}']:>9.0f}"
+        f"{figures[f'matrix_rate_gflops.{name}']:>13.0f}{figures[f'matrix_rate_fraction.{name}']:>10.1%}"
+        f"{figures[f'peak_memory_mib.{name}']:>10.0f}"
+    )
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -215,13 +204,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--dataset", required=True, help="Hub id, local folder or file")
     parser.add_argument("--split", nargs="*", default=[], help="splits to pool (default: all)")
     parser.add_argument("--task", help="preset of prompt and verbalizers")
-    parser.add_argument("--rows", type=int, default=64, help="rows of every stage")
+    parser.add_argument("--rows", type=int, default=32, help="rows of every stage")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of every stage; medians are reported")
     parser.add_argument("--dtype", default="auto", choices=DTYPES)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     return parser.parse_args()
 
 
-def load_scorer(options: argparse.Namespace, loaded: LoadedModel, batch_tokens: int) -> tuple[Any, Any]:
+def load_scorer(options: argparse.Namespace, loaded: LoadedModel) -> tuple[LabelScorer, Pool]:
     """The scorer and the pool of rows."""
     pool = load_pool(options.dataset, split=tuple(options.split))
     if loaded.kind == "encoder":
@@ -230,30 +220,29 @@ def load_scorer(options: argparse.Namespace, loaded: LoadedModel, batch_tokens: 
         task, _ = resolve_task(
             task=options.task, dataset=options.dataset, label_names=pool.label_names, prompt=None, verbalizers=None
         )
-    config = CPPConfig()
-    scorer = make_scorer(
-        loaded, task, max_text_tokens=config.max_text_tokens, length_normalize=False, batch_tokens=batch_tokens
-    )
-    return scorer, pool
+    tokens = CPPConfig().max_text_tokens
+    return make_scorer(loaded, task, max_text_tokens=tokens, length_normalize=False, batch_tokens=None), pool
 
 
 def main() -> None:
     """Measure and print."""
     options = parse_arguments()
-    batch_tokens = CPPConfig().batch_tokens
-    clock = StageClock()
-    with clock.stage("load"):
-        loaded = load_model(options.model, gguf_file=options.gguf_file, dtype=options.dtype)
-    with clock.stage("scorer"):
-        scorer, pool = load_scorer(options, loaded, batch_tokens)
+    loaded = load_model(options.model, gguf_file=options.gguf_file, dtype=options.dtype)
+    scorer, pool = load_scorer(options, loaded)
     blocks = find_blocks(loaded.model)
     texts, labels = list(pool.texts[: options.rows]), list(pool.labels[: options.rows])
-    work = count_work(scorer, blocks, texts, labels, batch_tokens)
+    work = count_work(scorer, blocks, texts, labels)
     shapes = sorted({tuple(matrix.weight.shape) for matrix in matrices_of(blocks)})
     rate = MatrixRate(shapes, loaded.model.dtype, loaded.model.device, tokens=2048)  # type: ignore[arg-type]
-    run_stages(scorer, blocks, texts, labels, batch_tokens, rate, clock)
-    figures = report(clock, work, rate, len(texts))
-    print(table(figures, [stage.name for stage in clock.stages]))
+    print(f"{len(texts)} rows, {loaded.model.dtype}, {torch.get_num_threads()} threads\n{HEADER}", flush=True)
+    figures = {"rows": float(len(texts)), "threads": float(torch.get_num_threads())}
+    runs: list[tuple[Stage, float]] = []
+    for run in run_stages(scorer, blocks, texts, labels, options.repeats, rate):
+        runs.append(run)
+        if len(runs) == options.repeats:
+            figures |= figures_of(runs, work)
+            print(line_of(run[0].name, figures), flush=True)
+            runs.clear()
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 

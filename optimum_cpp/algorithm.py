@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from .blocks import Matrix, describe_blocks, find_blocks, matrices_of
 from .candidates import BASE, DENSE, Bench, MeasuredCandidate
 from .configuration import CPPConfig
 from .contract import ReliabilityContract
@@ -17,9 +18,8 @@ from .data import ClassificationTask, DataRoles, Examples
 from .freezing import freeze, score_noise, scorer_of
 from .frozen import Calibration, Evaluation, FrozenClassifier
 from .loading import LoadedModel, weights_digest
-from .pruning import Matrix, describe_blocks, find_blocks, matrices_of
+from .measured_saliency import base_gradients, check_targets, measure_saliency
 from .results import RunResults
-from .saliency import squared_gradients
 from .selection import ACCURACY_SLACK, Selection, learn_then_test, select_by_guardrail
 from .stages import StageClock
 from .writing import Findings, TestedModel, write_contract, write_results
@@ -56,6 +56,7 @@ def run(
         folder: an empty folder for the frozen model.
         work: a folder for the candidates' weights, which the caller removes.
     """
+    check_targets(config, len(task.labels))
     clock = StageClock()
     with clock.stage("prepare"):
         scorer = scorer_of(loaded, task, config)
@@ -69,25 +70,20 @@ def run(
         dense = bench.measure(DENSE)
 
     # 2. Saliency from the prune role.
-    gradients = None
+    saliency, facts = None, None
     if any(Fraction(lam) for lam in config.lambda_grid):
         with clock.stage("saliency"):
-            gradients = squared_gradients(
-                scorer,
-                bench.matrices,
-                roles.prune.texts,
-                roles.prune.labels,
-                batch_tokens=scorer.batch_tokens,
-                description=f"saliency ({config.saliency})",
-            )
+            saliency, facts = measure_saliency(bench, dense)
+    with clock.stage("gradients of the base pruner"):
+        own = base_gradients(bench)
     # 3. Candidates.
     candidates: dict[str, MeasuredCandidate] = {}
     for lam in config.lambda_grid:
         with clock.stage("prune candidates"):
-            pruned = bench.prune(lam, gradients)
+            pruned = bench.prune(lam, saliency, own)
         with clock.stage("score candidates on validation"):
             candidates[lam] = bench.measure(lam, pruned)
-    del gradients
+    del saliency, own
     # 4. Select.
     selection = choose(candidates, config)
     chosen = candidates[selection.lam]
@@ -107,7 +103,9 @@ def run(
         tested = (*_references(bench, [dense, candidates[_zero(config)]], chosen, conformal), *tested)
     bench.restore(DENSE)
     # 7. Contract and results; the caller writes them beside the model.
-    findings = Findings(loaded, dense_digest, frozen, calibration, selection, dense, candidates, tested, noise, clock)
+    findings = Findings(
+        loaded, dense_digest, frozen, calibration, selection, facts, dense, candidates, tested, noise, clock
+    )
     contract = write_contract(findings, roles, config)
     results = write_results(findings, roles, config, contract)
     return Outcome(frozen.classifier, contract, results, tested)

@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from .blocks import Block, Matrix
 from .configuration import CPPConfig
 from .conformal import SetEvaluation, conformal_quantile
 from .data import DataRoles
 from .frozen import FrozenClassifier
-from .pruning import Block, Matrix, PrunedMatrix, prune_model
+from .pruning import PrunedMatrix, prune_model
 from .pruning.snapshot import restore_weights, save_weights
+from .saliency import Saliency
 from .scoring import LabelScorer, ScoreTransform, fit_transform
 from .selection import Candidate
 
@@ -35,6 +38,7 @@ class MeasuredCandidate:
         transform: the score fitted on val_cal.
         quantile: provisional quantile from val_cal.
         counts: on val_eval.
+        val_cal_log_p: (M, K) float64 log p(y | x) on val_cal.
         pruned: what happened to each matrix (nothing for the dense model).
     """
 
@@ -42,6 +46,7 @@ class MeasuredCandidate:
     transform: ScoreTransform
     quantile: float
     counts: SetEvaluation
+    val_cal_log_p: npt.NDArray[np.float64]
     pruned: tuple[PrunedMatrix, ...] = ()
 
     @property
@@ -79,7 +84,9 @@ class Bench:
         """Put the weights kept under a name back into the model."""
         restore_weights(self.matrices, self.work / f"{name}.safetensors")
 
-    def prune(self, lam: str, gradients: Mapping[str, torch.Tensor] | None) -> tuple[PrunedMatrix, ...]:
+    def prune(
+        self, lam: str, saliency: Saliency | None, base_gradients: Mapping[str, torch.Tensor] | None
+    ) -> tuple[PrunedMatrix, ...]:
         """Prune the dense model at one lambda and keep the result."""
         self.restore(DENSE)
         prune_role, config = self.roles.prune, self.config
@@ -91,7 +98,8 @@ class Bench:
             base_pruner=config.base_pruner,
             sparsity=config.sparsity,
             lam=lam,
-            squared_gradients=gradients,
+            saliency=saliency,
+            base_moments=base_gradients,
             batch_tokens=self.scorer.batch_tokens,
             seed=config.seed,
             description=f"prune with {config.base_pruner}, lambda {lam}",
@@ -116,4 +124,4 @@ class Bench:
             counts.coverage,
             counts.accuracy,
         )
-        return MeasuredCandidate(name, transform, quantile, counts, pruned)
+        return MeasuredCandidate(name, transform, quantile, counts, log_p, pruned)

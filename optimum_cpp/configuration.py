@@ -26,8 +26,19 @@ from .strict_json import parse_json
 # Fields that take numbers as well as their text; `test_rows` and `temperature` take words too.
 _DECIMALS = ("alpha", "sparsity", "epsilon_size", "ltt_delta", "ltt_risk", "test_rows", "temperature")
 
-SALIENCIES = ("true",)
-SALIENCY_SCORES = ("nll",)
+_COUNTS = (
+    "prune_rows",
+    "val_rows",
+    "conformal_rows",
+    "max_text_tokens",
+    "batch_tokens",
+    "top_k",
+    "num_sketches",
+)
+
+SALIENCIES = ("true", "top_k", "threshold", "all", "snip")
+ESTIMATORS = ("exact", "rademacher")
+IMPORTANCE_SCALES = ("square", "root")
 SELECTIONS = ("guardrail", "learn_then_test")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 DUPLICATE_POLICIES = ("drop", "error", "report")
@@ -111,8 +122,29 @@ class CPPConfig:
     # --- pruning ------------------------------------------------------------------------------
     base_pruner: str = _option("wanda", "Base pruner.", group="pruning", choices=BASE_PRUNERS)
     sparsity: str = _option("0.5", "Share of each matrix to prune, in [0, 1).", group="pruning")
-    saliency: str = _option("true", "Which labels' scores give the gradients.", group="pruning", choices=SALIENCIES)
-    saliency_score: str = _option("nll", "Which score is differentiated.", group="pruning", choices=SALIENCY_SCORES)
+    saliency: str = _option(
+        "true",
+        "Labels whose scores give the gradients: the true one, the k with the smallest scores, those near the dense "
+        "quantile, or all; snip is the true label with absolute in place of squared gradients.",
+        group="pruning",
+        choices=SALIENCIES,
+    )
+    top_k: int = _option(3, "Labels of each example under saliency top_k.", group="pruning")
+    saliency_score: str = _option("nll", "Which score is differentiated.", group="pruning", choices=SCORES)
+    importance_scale: str = _option(
+        "square",
+        "Importance of a weight: 'square' of weight times gradient (the paper), or its 'root', on Wanda's scale.",
+        group="pruning",
+        choices=IMPORTANCE_SCALES,
+    )
+    estimator: str = _option(
+        "exact",
+        "'exact' takes a backward pass for each label of an example; 'rademacher' estimates all labels of a batch "
+        "from one backward pass with random signs.",
+        group="pruning",
+        choices=ESTIMATORS,
+    )
+    num_sketches: int = _option(1, "Backward passes of a batch under rademacher, averaged.", group="pruning")
     lambda_grid: tuple[str, ...] = _option(
         ("0", "0.1", "0.3", "0.5"),
         "Weights of the saliency to try; must hold 0.",
@@ -189,7 +221,12 @@ class CPPConfig:
         if Fraction(self.epsilon_size) < 0:
             raise UsageError(f"Expected argument `epsilon_size` to be at least 0, but got {self.epsilon_size}.")
         self._check_lambda_grid()
-        for name in ("prune_rows", "val_rows", "conformal_rows", "max_text_tokens", "batch_tokens"):
+        if self.saliency == "snip" and (self.estimator, self.importance_scale) != ("exact", "square"):
+            raise UsageError(
+                "Expected the default `estimator` and `importance_scale` with saliency snip, a mean of absolute "
+                f"values, but got {self.estimator} and {self.importance_scale}."
+            )
+        for name in _COUNTS:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"Expected argument `{name}` to be a whole number above 0, but got {value!r}.")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .blocks import Matrix, find_blocks, matrices_of
 from .configuration import CPPConfig
 from .contract.contract import ModelClaim, ScoreClaim, TaskClaim
 from .contract.describe import frozen_digest, model_claim, score_claim, task_claim
@@ -16,7 +17,7 @@ from .data import ClassificationTask
 from .errors import ModelError
 from .frozen import FrozenClassifier
 from .loading import LoadedModel, load_model, make_scorer, weights_digest
-from .pruning import Matrix, PrunedMatrix, find_blocks, matrices_of
+from .pruning import PrunedMatrix
 from .scoring import LabelScorer, ScoreTransform
 
 logger = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .blocks import named_matrices
 from .configuration import CPPConfig
 from .contract import Claims, ReliabilityContract, file_claims
 from .contract.canonical import digest
@@ -22,7 +23,7 @@ from .frozen import FrozenClassifier
 from .loading import load_model, weights_digest
 from .modeling import CPPModel, CPPResult, local_folder, scorer_of_claims
 from .output import write_output
-from .pruning import PrunedMatrix, named_matrices
+from .pruning import PrunedMatrix
 from .recipe import decide, open_pool, say_roles, used_rows
 from .results import RunResults
 from .scoring import fit_transform

@@ -59,6 +59,9 @@ BASE_PRUNERS = Registry(
         "wanda": ".pruning.wanda",
         "sparsegpt": ".pruning.sparsegpt",
         "random": ".pruning.magnitude",
+        "gradient": ".pruning.gradients",
+        "snip": ".pruning.gradients",
+        "wanda++": ".pruning.wanda",
     },
 )
 SCORES = Registry(

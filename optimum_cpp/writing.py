@@ -17,12 +17,20 @@ from .conformal import (
 )
 from .contract import Claims, ReliabilityContract
 from .contract.canonical import digest, float_hex
-from .contract.contract import CalibrationClaim, EvaluationClaim, PruningClaim, VerdictClaim
+from .contract.contract import (
+    CalibrationClaim,
+    EvaluationClaim,
+    PruningClaim,
+    SaliencyClaim,
+    ThresholdClaim,
+    VerdictClaim,
+)
 from .contract.describe import environment, evaluation_claim, selection_claim
 from .data import DataRoles
 from .freezing import Freeze
 from .frozen import Calibration, Evaluation
 from .loading import LoadedModel
+from .measured_saliency import SaliencyFacts
 from .results import CandidateRow, ModelRow, RunResults
 from .selection import Selection
 from .stages import StageClock
@@ -54,6 +62,7 @@ class Findings:
     frozen: Freeze
     calibration: Calibration
     selection: Selection
+    saliency: SaliencyFacts | None
     dense: MeasuredCandidate
     candidates: dict[str, MeasuredCandidate]
     tested: tuple[TestedModel, ...]
@@ -76,10 +85,7 @@ def write_contract(found: Findings, roles: DataRoles, config: CPPConfig) -> Reli
             base_pruner=config.base_pruner,
             pattern="unstructured",
             sparsity=config.sparsity,
-            saliency=config.saliency,
-            saliency_score=config.saliency_score,
-            estimator="exact",
-            importance_scale="square",
+            saliency=None if found.saliency is None else saliency_claim(found.saliency, config),
             lam=found.selection.lam,
             seed=config.seed,
         ),
@@ -92,6 +98,20 @@ def write_contract(found: Findings, roles: DataRoles, config: CPPConfig) -> Reli
     )
     record = run_record(found.frozen, found.calibration, found.tested, found.noise, found.clock)
     return ReliabilityContract(claims, record)
+
+
+def saliency_claim(facts: SaliencyFacts, config: CPPConfig) -> SaliencyClaim:
+    """Which gradients the saliency was made of."""
+    band = facts.band
+    return SaliencyClaim(
+        targets=config.saliency,
+        score=config.saliency_score,
+        estimator=config.estimator,
+        num_sketches=config.num_sketches if config.estimator == "rademacher" else 0,
+        importance_scale=facts.scale,
+        labels_per_example=facts.labels_per_example,
+        threshold=None if band is None else ThresholdClaim(float_hex(band.quantile), float_hex(band.width)),
+    )
 
 
 def run_record(

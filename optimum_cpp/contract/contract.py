@@ -79,8 +79,29 @@ class ModelClaim:
 
 
 @dataclass(frozen=True)
+class ThresholdClaim:
+    """The dense provisional quantile and the distance from it within which labels were near, hex floats."""
+
+    quantile: str
+    width: str
+
+
+@dataclass(frozen=True)
+class SaliencyClaim:
+    """Which gradients the saliency was made of, and the number of labels of each row of the prune role."""
+
+    targets: str
+    score: str
+    estimator: str
+    num_sketches: int
+    importance_scale: str
+    labels_per_example: tuple[int, ...]
+    threshold: ThresholdClaim | None
+
+
+@dataclass(frozen=True)
 class PruningClaim:
-    """Where the model came from and how it was pruned."""
+    """Where the model came from and how it was pruned; without a saliency, by the base pruner alone."""
 
     dense_model: str
     dense_revision: str | None
@@ -88,10 +109,7 @@ class PruningClaim:
     base_pruner: str
     pattern: str
     sparsity: str
-    saliency: str
-    saliency_score: str
-    estimator: str
-    importance_scale: str
+    saliency: SaliencyClaim | None
     lam: str
     seed: int
 

@@ -7,8 +7,9 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..blocks import Matrix
 from ..conformal import SetEvaluation
-from ..pruning import Matrix, PrunedMatrix
+from ..pruning import PrunedMatrix
 from ..scoring import LabelScorer, ScoreTransform
 from ..selection import Candidate, Selection
 from .canonical import digest, float_hex, from_hex

@@ -9,6 +9,7 @@ from typing import Literal
 
 import torch
 
+from ..saliency import Scale, importance
 from .counts import lowest_mask
 from .statistics import InputStatistics
 
@@ -21,7 +22,9 @@ class PruneRequest:
         name: dotted name of the matrix.
         weight: (d_out, d_in) float32 copy of the current weights.
         statistics: of the matrix's inputs, or None for a pruner that needs none.
-        squared_gradients: (d_out, d_in) G of Eq. 5, or None where lambda is 0.
+        moment: (d_out, d_in) moment of the saliency's gradients, or None where lambda is 0.
+        scale: how the saliency is made of it.
+        base_moment: (d_out, d_in) moment of the gradients that the base pruner ranks by, or None.
         lam: weight of the saliency, a decimal string.
         sparsity: share to prune, a decimal string.
         generator: seeded randomness, for pruners that need it.
@@ -30,7 +33,9 @@ class PruneRequest:
     name: str
     weight: torch.Tensor
     statistics: InputStatistics | None
-    squared_gradients: torch.Tensor | None
+    moment: torch.Tensor | None
+    scale: Scale
+    base_moment: torch.Tensor | None
     lam: str
     sparsity: str
     generator: torch.Generator
@@ -58,15 +63,13 @@ class BasePruner:
     Attributes:
         needs: input statistics that it uses: 'nothing', 'norms' or 'products'.
         prune: function of one request.
+        gradients: which gradients it uses: the mean 'square' or 'absolute' value of the true label's
+            score gradient, or 'regional' ones of a block's output.
     """
 
     needs: Literal["nothing", "norms", "products"]
     prune: Callable[[PruneRequest], PruneOutcome]
-
-
-def saliency_importance(weight: torch.Tensor, squared_gradients: torch.Tensor) -> torch.Tensor:
-    """I_cal = theta^2 * G (CPP paper, Eq. 6), (d_out, d_in) float32."""
-    return weight.square() * squared_gradients
+    gradients: Literal["none", "square", "absolute", "regional"] = "none"
 
 
 def unit_scale(importance: torch.Tensor) -> float:
@@ -80,9 +83,9 @@ def mix(base_importance: torch.Tensor, request: PruneRequest) -> torch.Tensor:
 
     lambda = 0 returns the base importance itself, so that the base pruner is reproduced to the bit.
     """
-    if request.squared_gradients is None or Fraction(request.lam) == 0:
+    if request.moment is None or Fraction(request.lam) == 0:
         return base_importance
-    saliency = saliency_importance(request.weight, request.squared_gradients)
+    saliency = importance(request.weight, request.moment, request.scale)
     lam = float(Fraction(request.lam))
     return base_importance * ((1 - lam) * unit_scale(base_importance)) + saliency * (lam * unit_scale(saliency))
 

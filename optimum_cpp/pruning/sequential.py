@@ -9,12 +9,13 @@ from fractions import Fraction
 
 import torch
 
+from ..blocks import Block, BlockCalls, Matrix, capture_block_calls, run_block
 from ..errors import ModelError
 from ..progress import progress_bar
 from ..registry import BASE_PRUNERS
+from ..saliency import Saliency, regional_moments
 from ..scoring import LabelScorer
 from .base import BasePruner, PruneRequest
-from .blocks import Block, BlockCalls, Matrix, capture_block_calls, run_block
 from .statistics import InputStatistics, collect_statistics
 
 
@@ -44,7 +45,8 @@ def prune_model(
     base_pruner: str,
     sparsity: str,
     lam: str,
-    squared_gradients: Mapping[str, torch.Tensor] | None,
+    saliency: Saliency | None,
+    base_moments: Mapping[str, torch.Tensor] | None = None,
     batch_tokens: int,
     seed: int,
     description: str | None = None,
@@ -59,7 +61,8 @@ def prune_model(
         base_pruner: name in `BASE_PRUNERS`.
         sparsity: share of each comparison group, a decimal string; 0 changes nothing.
         lam: weight of the saliency, a decimal string.
-        squared_gradients: G by matrix name; may be None where lam is 0.
+        saliency: of every matrix; may be None where lam is 0.
+        base_moments: gradients by matrix name, for a base pruner that ranks by those of the whole model.
         batch_tokens: most tokens in a batch.
         seed: of pruners that use randomness.
         description: name of the progress bar, none without it.
@@ -68,8 +71,10 @@ def prune_model(
         ModelError: non-finite activations or Hessians; the matrix is named.
     """
     pruner: BasePruner = BASE_PRUNERS[base_pruner]
-    if Fraction(lam) and squared_gradients is None:
-        raise ModelError(f"Expected squared gradients for lambda = {lam}, but there are none.")
+    if Fraction(lam) and saliency is None:
+        raise ModelError(f"Expected a saliency for lambda = {lam}, but there is none.")
+    if pruner.gradients in ("square", "absolute") and base_moments is None:
+        raise ModelError(f"Expected gradients for the base pruner {base_pruner}, but there are none.")
     outcomes: list[PrunedMatrix] = []
     with torch.no_grad(), progress_bar(len(blocks), description, "block") as bar:
         calls = [] if pruner.needs == "nothing" else _capture(scorer, blocks, texts, labels, batch_tokens)
@@ -77,13 +82,16 @@ def prune_model(
             statistics: Mapping[str, InputStatistics] = {}
             if calls:
                 statistics = collect_statistics(block, index, calls, products=pruner.needs == "products")
+            if pruner.gradients == "regional":
+                base_moments = regional_moments(block, index, calls)
             for matrix in block.matrices:
-                gradients = squared_gradients[matrix.name] if squared_gradients and Fraction(lam) else None
                 request = PruneRequest(
                     name=matrix.name,
                     weight=matrix.weight.to(torch.float32, copy=True).contiguous(),
                     statistics=statistics.get(matrix.name),
-                    squared_gradients=gradients,
+                    moment=saliency.moments[matrix.name] if saliency and Fraction(lam) else None,
+                    scale=saliency.scale if saliency else "square",
+                    base_moment=base_moments[matrix.name] if base_moments else None,
                     lam=lam,
                     sparsity=sparsity,
                     generator=_generator(seed, matrix.name),

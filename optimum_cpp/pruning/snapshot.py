@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from .blocks import Matrix
+from ..blocks import Matrix
 
 
 def save_weights(matrices: Sequence[Matrix], path: str | os.PathLike[str]) -> None:

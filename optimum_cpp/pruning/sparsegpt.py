@@ -9,7 +9,8 @@ import torch
 
 from ..errors import ModelError
 from ..registry import BASE_PRUNERS
-from .base import BasePruner, PruneOutcome, PruneRequest, saliency_importance, unit_scale
+from ..saliency import importance
+from .base import BasePruner, PruneOutcome, PruneRequest, unit_scale
 from .counts import lowest_mask
 
 logger = logging.getLogger(__name__)
@@ -52,17 +53,18 @@ class _Scores:
 
     def __init__(self, request: PruneRequest, weight: torch.Tensor, upper: torch.Tensor) -> None:
         self.diagonal = upper.diagonal().square()
-        self.gradients = request.squared_gradients if Fraction(request.lam) else None
-        if self.gradients is not None:
+        self.moment = request.moment if Fraction(request.lam) else None
+        self.scale = request.scale
+        if self.moment is not None:
             lam = float(Fraction(request.lam))
             self.base_scale = (1 - lam) * unit_scale(weight.square() / self.diagonal)
-            self.saliency_scale = lam * unit_scale(saliency_importance(weight, self.gradients))
+            self.saliency_scale = lam * unit_scale(importance(weight, self.moment, self.scale))
 
     def of(self, weight: torch.Tensor, columns: slice) -> torch.Tensor:
         base = weight.square() / self.diagonal[columns]
-        if self.gradients is None:
+        if self.moment is None:
             return base
-        saliency = saliency_importance(weight, self.gradients[:, columns])
+        saliency = importance(weight, self.moment[:, columns], self.scale)
         return base * self.base_scale + saliency * self.saliency_scale
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from ..blocks import Block, BlockCalls, Matrix, run_block, token_rows
 from ..errors import ModelError
-from .blocks import Block, BlockCalls, Matrix, run_block
 
 
 @dataclass
@@ -120,14 +120,3 @@ class _Collector:
             )
         else:
             self.statistics[name] = self.statistics[owner]
-
-
-def token_rows(inputs: torch.Tensor, real: torch.Tensor) -> torch.Tensor | None:
-    """(B * S, d) view of a matrix's inputs, or None where they are not one vector a token.
-
-    DeBERTa sends its table of relative positions through the same projections; that is not data.
-    """
-    tokens = real.numel()
-    if inputs.shape[:-1].numel() != tokens or (inputs.ndim == 3 and inputs.shape[:2] != real.shape):
-        return None
-    return inputs.reshape(tokens, inputs.shape[-1])

@@ -1,5 +1,33 @@
-"""Calibration saliency: squared per-example gradients of nonconformity scores."""
+"""Calibration saliency: which labels, the moments of their scores' gradients, and importance made of them."""
 
-from .gradients import squared_gradients
+from .gradients import EXACT, Estimator, gradient_moments
+from .importance import Saliency, Scale, importance
+from .recorder import Moment
+from .regional import regional_moments
+from .targets import (
+    Targets,
+    ThresholdBand,
+    all_labels,
+    near_threshold,
+    threshold_band,
+    top_labels,
+    true_labels,
+)
 
-__all__ = ["squared_gradients"]
+__all__ = [
+    "EXACT",
+    "Estimator",
+    "Moment",
+    "Saliency",
+    "Scale",
+    "Targets",
+    "ThresholdBand",
+    "all_labels",
+    "gradient_moments",
+    "importance",
+    "near_threshold",
+    "regional_moments",
+    "threshold_band",
+    "top_labels",
+    "true_labels",
+]

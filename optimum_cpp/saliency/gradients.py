@@ -1,47 +1,68 @@
-"""Squared per-example gradients G_cal of the true label's score (CPP paper, Eqs. 5-6)."""
+"""Moments of per-example gradients of candidate labels' scores (CPP paper, Eqs. 5-6), exact and sketched."""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..errors import ModelError
+from ..blocks import Matrix
+from ..errors import ModelError, UsageError
 from ..progress import progress_bar
-from ..pruning import Matrix
-from ..pruning.statistics import token_rows
-from ..scoring import LabelledBatch, LabelScorer
+from ..registry import SCORES
+from ..scoring import LabelScorer, ScoreTransform, TargetBatch
+from .recorder import GradientMoments, Inseparable, Moment, Recorder
 
 logger = logging.getLogger(__name__)
 
 
-def squared_gradients(
+@dataclass(frozen=True)
+class Estimator:
+    """How the mean over examples and labels is estimated.
+
+    Attributes:
+        num_sketches: 0 for the exact value, one backward pass for each label of an example; else how many
+            times a batch's gradients are added with random signs and the sum is squared, which is
+            unbiased because products of different signs vanish in expectation.
+        seed: of the signs.
+    """
+
+    num_sketches: int = 0
+    seed: int = 0
+
+
+EXACT = Estimator()
+
+
+def gradient_moments(
     scorer: LabelScorer,
     matrices: Sequence[Matrix],
     texts: Sequence[str],
-    labels: Sequence[int],
+    targets: Sequence[tuple[int, ...]],
     *,
+    score: ScoreTransform,
+    estimator: Estimator = EXACT,
+    moment: Moment = "square",
     batch_tokens: int,
     description: str | None = None,
 ) -> dict[str, torch.Tensor]:
-    """G(theta_j) = mean over examples of (d s(x_i, y_i) / d theta_j)^2 with s = -log p(y | x).
+    """G(theta_j) = mean over examples i and their labels y of (d s(x_i, y) / d theta_j)^2.
 
-    The square is taken before the sum over examples. One backward pass serves a batch: a matrix with
-    inputs a (T, d_in) and output gradients delta (T, d_out) of one example has that example's gradient
-    delta^T a, so only activations need a graph and no parameter gets a `.grad`. Where a pass calls a
-    matrix several times, or on inputs that are not one vector a token (DeBERTa sends its table of
-    relative positions through query and key), the examples of a batch cannot be told apart: then each
-    is a batch of its own, whose gradient is the sum over the calls.
+    The square is taken before any sum. One forward pass serves a batch and all its labels; only
+    activations need a graph, and no parameter gets a `.grad`.
 
     Args:
         scorer: the dense classifier.
         matrices: the eligible matrices.
         texts: N texts of the prune role.
-        labels: (N,) their label indices.
+        targets: for each text the labels Y_i; every example weighs the same, 1/|Y_i| for each label.
+        score: the score s that is differentiated, its temperature and prior as constants.
+        estimator: exact, or by random signs.
+        moment: 'square', or 'absolute' for the mean of |d s / d theta| (SNIP).
         batch_tokens: most tokens in a batch; its activations stay in memory for the backward pass.
         description: name of the progress bar, none without it.
 
@@ -49,37 +70,137 @@ def squared_gradients(
         (d_out, d_in) float32 (float64 for a float64 model) by matrix name.
 
     Raises:
+        UsageError: an absolute moment by random signs, for which they are not unbiased.
         ModelError: parameters on the meta device or offloaded, a gradient that is zero everywhere, or
             NaN gradients (the matrix is named).
     """
+    if estimator.num_sketches and moment != "square":
+        raise UsageError("Expected the exact estimator for a mean of absolute gradients, but got random signs.")
     _refuse_offloaded(scorer.model)
-    sums = _SquareSums(matrices)
+    scores = _Scores(scorer, score, targets)
+    signs = _signs(estimator, len(texts), len(scorer.labels))
 
-    def add_all(batches: Iterator[LabelledBatch]) -> None:
+    def run(max_rows: int | None) -> GradientMoments:
+        moments = GradientMoments(matrices, moment)
+        batches = scorer.target_batches(texts, scores.packed_targets, batch_tokens, max_rows=max_rows)
         with progress_bar(len(texts), description) as bar:
             for batch in batches:
-                with _Recorder(matrices, batch.real, sums):
-                    (-scorer.label_log_probabilities(batch)).sum().backward()  # type: ignore[no-untyped-call]
-                bar.update(len(batch.rows))
+                with Recorder(matrices, batch.real, moments, apart=signs is None) as recorder:
+                    pairs = scores.of(batch)
+                    if signs is None:
+                        _add_exactly(recorder, pairs, len(batch.rows))
+                    else:
+                        _add_sketches(recorder, pairs, signs)
+                bar.update(len(set(batch.rows)))
+        return moments
 
     with _frozen_parameters(scorer.model):
         try:
-            add_all(scorer.labelled_batches(texts, labels, batch_tokens))
-        except _Inseparable as found:
+            moments = run(None)
+        except Inseparable as found:
             logger.info("Saliency takes one example at a time: %s has inputs that examples share.", found)
-            sums = _SquareSums(matrices)
-            add_all(scorer.labelled_batches(texts, labels, batch_tokens, max_rows=1))
-    for total in sums.by_name.values():
+            moments = run(1)
+    for total in moments.by_name.values():
         total.div_(len(texts))
-    _check(sums.by_name)
-    return sums.by_name
+    _check(moments.by_name)
+    return moments.by_name
 
 
-def _check(gradients: dict[str, torch.Tensor]) -> None:
-    for name, gradient in gradients.items():
-        if not torch.isfinite(gradient).all():
+@dataclass(frozen=True)
+class _Pairs:
+    """The wanted pairs of a batch.
+
+    Attributes:
+        scores: (P,) s(x, y), with a graph.
+        places: (P,) row of the batch.
+        examples: (P,) number of the example.
+        labels: (P,) label column.
+        weights: (P,) 1 / |Y_i|.
+    """
+
+    scores: torch.Tensor
+    places: tuple[int, ...]
+    examples: tuple[int, ...]
+    labels: tuple[int, ...]
+    weights: tuple[float, ...]
+
+
+class _Scores:
+    """The differentiated score of a batch's wanted pairs."""
+
+    def __init__(self, scorer: LabelScorer, score: ScoreTransform, targets: Sequence[tuple[int, ...]]) -> None:
+        self.scorer, self.score, self.targets = scorer, score, targets
+        # A score that compares labels needs the log-probabilities of all of them.
+        self.jointly = score.score != "nll"
+        everything = tuple(range(len(scorer.labels)))
+        self.packed_targets = [everything] * len(targets) if self.jointly else targets
+
+    def of(self, batch: TargetBatch) -> _Pairs:
+        log_p = self.scorer.target_log_probabilities(batch)  # (P,)
+        places = [(place, label) for place, labels in enumerate(batch.targets) for label in labels]
+        scores = self._jointly(log_p, batch) if self.jointly else -log_p
+        wanted = [n for n, (place, label) in enumerate(places) if label in self.targets[batch.rows[place]]]
+        examples = tuple(batch.rows[places[n][0]] for n in wanted)
+        return _Pairs(
+            scores=scores[wanted],
+            places=tuple(places[n][0] for n in wanted),
+            examples=examples,
+            labels=tuple(places[n][1] for n in wanted),
+            weights=tuple(1 / len(self.targets[example]) for example in examples),
+        )
+
+    def _jointly(self, log_p: torch.Tensor, batch: TargetBatch) -> torch.Tensor:
+        width = len(self.scorer.labels)
+        if any(len(labels) != width for labels in batch.targets):
+            raise ModelError(
+                f"Expected a model whose labels are scored in one pass for --saliency_score {self.score.score}, but "
+                "this one runs each label by itself; use nll."
+            )
+        table = log_p.reshape(-1, width)  # (B, K)
+        prior = torch.tensor(self.score.prior or 0.0, dtype=table.dtype, device=table.device)
+        softmax = ((table - prior) / self.score.temperature).log_softmax(-1)
+        found: torch.Tensor = SCORES[self.score.score].nonconformity(table, softmax)
+        return found.flatten()
+
+
+def _add_exactly(recorder: Recorder, pairs: _Pairs, rows: int) -> None:
+    """One backward pass for the first label of every row, one for the second, ..."""
+    slots: list[list[int]] = []
+    taken = [0] * rows
+    for pair, place in enumerate(pairs.places):
+        if taken[place] == len(slots):
+            slots.append([])
+        slots[taken[place]].append(pair)
+        taken[place] += 1
+    for number, slot in enumerate(slots, start=1):
+        weights = [0.0] * rows
+        for pair in slot:
+            weights[pairs.places[pair]] = pairs.weights[pair]
+        recorder.backward(pairs.scores[slot].sum(), weights, last=number == len(slots))
+
+
+def _add_sketches(recorder: Recorder, pairs: _Pairs, signs: torch.Tensor) -> None:
+    """(sum over pairs of sign * sqrt(weight) * gradient)^2, averaged over the sketches."""
+    roots = torch.tensor(pairs.weights, dtype=pairs.scores.dtype, device=pairs.scores.device).sqrt()
+    for number, table in enumerate(signs, start=1):  # (N, K)
+        chosen = table[list(pairs.examples), list(pairs.labels)].to(roots)
+        recorder.backward((chosen * roots * pairs.scores).sum(), [1 / len(signs)], last=number == len(signs))
+
+
+def _signs(estimator: Estimator, rows: int, labels: int) -> torch.Tensor | None:
+    """(S, N, K) int8 of -1 and 1, drawn before any batch is formed; None for the exact estimator."""
+    if not estimator.num_sketches:
+        return None
+    generator = torch.Generator().manual_seed(estimator.seed)
+    shape = (estimator.num_sketches, rows, labels)
+    return torch.randint(0, 2, shape, generator=generator, dtype=torch.int8) * 2 - 1
+
+
+def _check(moments: dict[str, torch.Tensor]) -> None:
+    for name, moment in moments.items():
+        if not torch.isfinite(moment).all():
             raise ModelError(f"Expected finite gradients, but those of {name} hold NaN or infinity; try float32.")
-    if not any(bool(gradient.any()) for gradient in gradients.values()):
+    if not any(bool(moment.any()) for moment in moments.values()):
         raise ModelError(
             "Expected the score to depend on the prunable weights, but every gradient is zero; "
             "is the model detached or frozen by a hook?"
@@ -113,92 +234,3 @@ def _frozen_parameters(model: torch.nn.Module) -> Iterator[None]:
         handle.remove()
         for parameter, flag in wanted:
             parameter.requires_grad_(flag)
-
-
-class _Inseparable(Exception):
-    """A batch of several examples whose gradients of one matrix, which is named, cannot be told apart."""
-
-
-class _SquareSums:
-    """Sums of squared per-example gradients, (d_out, d_in) in float32 or better by matrix name.
-
-    An example's gradient is as large as its matrix, so one buffer for each shape serves all of them:
-    fresh memory for every example and matrix would cost more than the squaring.
-    """
-
-    def __init__(self, matrices: Sequence[Matrix]) -> None:
-        self.by_name = {
-            m.name: torch.zeros_like(m.weight, dtype=torch.promote_types(m.weight.dtype, torch.float32))
-            for m in matrices
-        }
-        self.buffers: dict[tuple[torch.Size, torch.device, torch.dtype], torch.Tensor] = {}
-
-    def add(self, name: str, gradient: torch.Tensor) -> None:
-        """Add the square of an example's whole gradient."""
-        self.by_name[name].addcmul_(gradient, gradient)
-
-    def add_product(self, name: str, delta: torch.Tensor, inputs: torch.Tensor) -> None:
-        """Add the square of the gradient delta^T inputs, from (T, d_out) and (T, d_in)."""
-        total = self.by_name[name]
-        key = (total.shape, total.device, delta.dtype)
-        if key not in self.buffers:
-            self.buffers[key] = torch.empty_like(total, dtype=delta.dtype)
-        self.add(name, torch.mm(delta.T, inputs, out=self.buffers[key]))
-
-
-class _Recorder:
-    """Hooks that keep each matrix's inputs and turn its output gradients into squared gradients."""
-
-    def __init__(self, matrices: Sequence[Matrix], real: torch.Tensor, sums: _SquareSums) -> None:
-        self.matrices, self.real, self.sums = matrices, real, sums
-        self.spans = [_span(row) for row in real.cpu()]
-        self.calls: Counter[str] = Counter()
-        self.partial: dict[str, torch.Tensor] = {}
-        self.handles: list[Any] = []
-
-    def __enter__(self) -> _Recorder:
-        self.handles = [m.module.register_forward_hook(self._hook(m.name)) for m in self.matrices]
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for handle in self.handles:
-            handle.remove()
-        # Calls that do not reach the score have no gradient to wait for.
-        for name, gradient in self.partial.items():
-            self.sums.add(name, gradient)
-
-    def _hook(self, name: str) -> Callable[[Any, tuple[Any, ...], torch.Tensor], None]:
-        def watch(module: Any, args: tuple[Any, ...], output: torch.Tensor) -> None:
-            inputs = args[0].detach()
-            self.calls[name] += 1
-            if len(self.real) > 1 and (self.calls[name] > 1 or token_rows(inputs, self.real) is None):
-                raise _Inseparable(name)
-            if not output.requires_grad:  # of inputs that no token embedding reaches
-                output.requires_grad_(True)
-            add = self._add_rows if len(self.real) > 1 else self._add_call
-            output.register_hook(lambda delta: add(name, inputs, delta))  # type: ignore[no-untyped-call]
-
-        return watch
-
-    def _add_rows(self, name: str, inputs: torch.Tensor, delta: torch.Tensor) -> None:
-        """The only call on a batch of several rows."""
-        shape = (*self.real.shape, -1)
-        for span, a, d in zip(self.spans, inputs.reshape(shape), delta.reshape(shape), strict=True):
-            self.sums.add_product(name, d[span], a[span])
-
-    def _add_call(self, name: str, inputs: torch.Tensor, delta: torch.Tensor) -> None:
-        """One of the calls on a single row, which has no padding; the square waits for the last of them."""
-        gradient = delta.reshape(-1, delta.shape[-1]).T @ inputs.reshape(-1, inputs.shape[-1])
-        if name in self.partial:
-            gradient = gradient + self.partial.pop(name)
-        self.calls[name] -= 1
-        if self.calls[name]:
-            self.partial[name] = gradient
-        else:
-            self.sums.add(name, gradient)
-
-
-def _span(real: torch.Tensor) -> slice:
-    """Where a row's tokens stand between its padding."""
-    places = real.nonzero()
-    return slice(int(places[0]), int(places[-1]) + 1)

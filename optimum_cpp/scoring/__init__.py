@@ -1,7 +1,7 @@
 """From a model and texts to label log-probabilities, and from those to nonconformity scores."""
 
 from .classifiers import ClassifierScorer
-from .examples import LabelledBatch, LabelScorer
+from .examples import LabelledBatch, LabelScorer, TargetBatch
 from .transforms import Score, ScoreTransform, fit_transform
 from .verbalizers import VerbalizerScorer
 
@@ -11,6 +11,7 @@ __all__ = [
     "LabelledBatch",
     "Score",
     "ScoreTransform",
+    "TargetBatch",
     "VerbalizerScorer",
     "fit_transform",
 ]

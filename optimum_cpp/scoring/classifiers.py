@@ -14,7 +14,7 @@ from ..errors import ModelError
 from ..progress import progress_bar
 from .batching import default_batch_tokens, length_sorted_batches
 from .encoding import truncate_texts
-from .examples import LabelledBatch, check_finite
+from .examples import LabelledBatch, TargetBatch, check_finite
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -85,18 +85,29 @@ class ClassifierScorer:
     ) -> Iterator[LabelledBatch]:
         """The rows with their true labels, in length-sorted batches of at most `max_rows`."""
         for rows, inputs in self._batches(texts, batch_tokens, max_rows):
-            yield LabelledBatch(
-                rows=tuple(rows),
-                inputs=inputs,
-                real=inputs["attention_mask"].bool(),
-                label_lengths=torch.tensor([labels[row] for row in rows]),
-                keep=0,
-            )
+            yield LabelledBatch(rows=tuple(rows), inputs=inputs, real=inputs["attention_mask"].bool())
 
-    def label_log_probabilities(self, batch: LabelledBatch) -> torch.Tensor:
-        """(B,) log p(y | x) of each row's own label, differentiable, in float32 or better."""
-        log_p = self._log_softmax(batch.inputs)
-        return log_p.gather(1, batch.label_lengths.to(log_p.device)[:, None])[:, 0]
+    def target_batches(
+        self,
+        texts: Sequence[str],
+        targets: Sequence[tuple[int, ...]],
+        batch_tokens: int,
+        *,
+        max_rows: int | None = None,
+    ) -> Iterator[TargetBatch]:
+        """The rows with the labels whose gradients are wanted, rows of as many labels together."""
+        for count in sorted({len(labels) for labels in targets}):
+            group = [row for row, labels in enumerate(targets) if len(labels) == count]
+            for places, inputs in self._batches([texts[row] for row in group], batch_tokens, max_rows):
+                rows = tuple(group[place] for place in places)
+                real = inputs["attention_mask"].bool()
+                yield TargetBatch(rows, tuple(targets[row] for row in rows), inputs, real)
+
+    def target_log_probabilities(self, batch: TargetBatch) -> torch.Tensor:
+        """(P,) float64 log p(y | x) of the batch's pairs (row, label), differentiable."""
+        log_p = self._log_softmax(batch.inputs).double()  # (B, K)
+        rows = [row for row, labels in enumerate(batch.targets) for _ in labels]
+        return log_p[rows, [label for labels in batch.targets for label in labels]]
 
     def _log_softmax(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         logits: torch.Tensor = self.model(**inputs).logits  # (B, C)

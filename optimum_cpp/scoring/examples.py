@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,17 +25,30 @@ class LabelledBatch:
     Attributes:
         rows: row numbers of the examples in the order of the batch.
         inputs: keyword arguments of the model's forward pass.
-        real: (B, S) bool, False on padding, which stands before or behind a row's tokens.
-        label_lengths: (B,) tokens of each row's label at the end of the row (decoders), else the
-            label's column.
-        keep: how many final positions need logits (decoders), else 0.
+        real: (B, S) bool, False on padding.
     """
 
     rows: tuple[int, ...]
     inputs: dict[str, torch.Tensor]
     real: torch.Tensor
-    label_lengths: torch.Tensor
-    keep: int
+
+
+@dataclass(frozen=True)
+class TargetBatch:
+    """Rows, each with the labels whose scores are differentiated.
+
+    Attributes:
+        rows: row numbers of the examples in the order of the batch. Where a scorer runs every label as a
+            sequence of its own, an example stands there once for each label.
+        targets: label columns of each row; the pairs (row, label) are numbered in this order.
+        inputs: what the scorer's model reads.
+        real: (B, S) bool, False on padding, which stands before or behind a row's tokens.
+    """
+
+    rows: tuple[int, ...]
+    targets: tuple[tuple[int, ...], ...]
+    inputs: Any
+    real: torch.Tensor
 
 
 class LabelScorer(Protocol):
@@ -68,8 +81,18 @@ class LabelScorer(Protocol):
     ) -> Iterator[LabelledBatch]:
         """The rows with their true labels, in length-sorted batches of at most `max_rows`."""
 
-    def label_log_probabilities(self, batch: LabelledBatch) -> torch.Tensor:
-        """(B,) log p(y | x) of each row's own label, differentiable."""
+    def target_batches(
+        self,
+        texts: Sequence[str],
+        targets: Sequence[tuple[int, ...]],
+        batch_tokens: int,
+        *,
+        max_rows: int | None = None,
+    ) -> Iterator[TargetBatch]:
+        """The rows with the labels whose gradients are wanted, rows of as many labels together."""
+
+    def target_log_probabilities(self, batch: TargetBatch) -> torch.Tensor:
+        """(P,) float64 log p(y | x) of the batch's pairs (row, label), differentiable."""
 
 
 def check_finite(scores: npt.NDArray[np.float64]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from .trie import TokenTrie
@@ -14,47 +15,84 @@ from .trie import TokenTrie
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Left-padded rows of prompt tokens followed by trie nodes.
+    """Left-padded rows of prompt tokens followed by trie nodes, and where each label's tokens are scored.
+
+    The log-probability of a pair (row, label) is the sum over its edges; pairs stand in the order of the
+    rows and, within a row, of its trie's labels.
 
     Attributes:
         input_ids: (B, S) token ids.
         position_ids: (B, S) logical positions; a node's position is its depth behind the prompt.
         visible: (B, S, S) bool, True where the row's token may attend to the column's token.
         real: (B, S) bool, False on padding.
+        queries: (Q,) flat positions (row * S + column) at which the vocabulary head is needed.
+        edge_queries: (E,) which of the queries scores an edge.
+        edge_tokens: (E,) the token that the edge predicts.
+        path_edges: (L,) the edges of every pair, one after the other.
+        path_pairs: (L,) the pair that such an edge belongs to.
     """
 
     input_ids: torch.Tensor
     position_ids: torch.Tensor
     visible: torch.Tensor
     real: torch.Tensor
+    queries: torch.Tensor
+    edge_queries: torch.Tensor
+    edge_tokens: torch.Tensor
+    path_edges: torch.Tensor
+    path_pairs: torch.Tensor
 
 
-def pack(prompts: Sequence[Sequence[int]], trie: TokenTrie, pad_token_id: int) -> PackedBatch:
-    """Lay each prompt and then the trie's nodes at the end of a row.
+def pack(prompts: Sequence[Sequence[int]], tries: Sequence[TokenTrie], pad_token_id: int) -> PackedBatch:
+    """Lay each prompt and then the nodes of its trie at the end of a row.
 
-    Rows end together, so that the positions the vocabulary head reads are the same in every row.
-    Padding attends only to itself: a row of the mask without any True gives NaN in some kernels, and
-    NaN spreads through zero attention weights.
+    Rows end together, as a decoder pads. Padding attends only to itself: a row of the mask without any
+    True gives NaN in some kernels, and NaN spreads through zero attention weights.
     """
-    nodes = len(trie.tokens)
-    width = max(len(prompt) for prompt in prompts) + nodes
+    width = max(len(prompt) + len(trie.tokens) for prompt, trie in zip(prompts, tries, strict=True))
     input_ids = np.full((len(prompts), width), pad_token_id, dtype=np.int64)
     position_ids = np.zeros((len(prompts), width), dtype=np.int64)
     visible = np.zeros((len(prompts), width, width), dtype=bool)
     real = np.zeros((len(prompts), width), dtype=bool)
-    ancestors = trie.ancestor_mask()
-    for row, prompt in enumerate(prompts):
-        start, border = width - nodes - len(prompt), width - nodes
+    ancestors = {id(trie): trie.ancestor_mask() for trie in tries}
+    for row, (prompt, trie) in enumerate(zip(prompts, tries, strict=True)):
+        border = width - len(trie.tokens)
+        start = border - len(prompt)
         input_ids[row, start:border] = prompt
         input_ids[row, border:] = trie.tokens
         position_ids[row, start:border] = np.arange(len(prompt))
         position_ids[row, border:] = len(prompt) - 1 + np.asarray(trie.depths, dtype=np.int64)
         visible[row, start:border, start:border] = np.tri(len(prompt), dtype=bool)
         visible[row, border:, start:border] = True
-        visible[row, border:, border:] = ancestors
+        visible[row, border:, border:] = ancestors[id(trie)]
         visible[row, range(start), range(start)] = True
         real[row, start:] = True
-    return PackedBatch(*(torch.from_numpy(array) for array in (input_ids, position_ids, visible, real)))
+    arrays = (input_ids, position_ids, visible, real, *_places(tries, width))
+    return PackedBatch(*(torch.from_numpy(array) for array in arrays))
+
+
+def _places(tries: Sequence[TokenTrie], width: int) -> list[npt.NDArray[np.int64]]:
+    """Queries, edges and paths of all rows, numbered through the batch."""
+    parts: list[list[npt.NDArray[np.int64]]] = [[], [], [], [], []]
+    queries = edges = pairs = 0
+    for row, trie in enumerate(tries):
+        labels, path = trie.flat_paths()
+        for part, array in zip(
+            parts,
+            (
+                row * width + np.arange(width - trie.num_queries, width),
+                np.asarray(trie.edge_queries) + queries,
+                np.asarray(trie.edge_tokens),
+                path + edges,
+                labels + pairs,
+            ),
+            strict=True,
+        ):
+            part.append(array)
+        queries += trie.num_queries
+        edges += len(trie.edge_tokens)
+        pairs += len(trie.label_edges)
+    return [np.concatenate(part).astype(np.int64) for part in parts]
 
 
 def attention_masks(model: Any, batch: PackedBatch) -> torch.Tensor | dict[str, torch.Tensor]:

@@ -45,6 +45,11 @@ class TokenTrie:
                 mask[node] |= mask[parent]
         return mask
 
+    def flat_paths(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """(L,) labels and (L,) edges: every label's path, one after the other."""
+        lengths = [len(path) for path in self.label_edges]
+        return np.repeat(np.arange(len(lengths)), lengths), np.concatenate([np.asarray(p) for p in self.label_edges])
+
     def label_matrix(self, length_normalize: bool) -> npt.NDArray[np.float64]:
         """(K, E) weights whose product with the edges' log-probabilities gives log p(y | x)."""
         matrix = np.zeros((len(self.label_edges), len(self.edge_tokens)))

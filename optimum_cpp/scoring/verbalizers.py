@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,21 +18,35 @@ from ..errors import ModelError
 from ..progress import progress_bar
 from .batching import default_batch_tokens, length_sorted_batches
 from .encoding import PromptEncoder, truncate_texts
-from .examples import LabelledBatch, check_finite
-from .packing import attention_masks, pack
-from .trie import build_trie
+from .examples import LabelledBatch, TargetBatch, check_finite
+from .head import edge_log_probabilities, plain_head
+from .packing import PackedBatch, attention_masks, pack
+from .trie import TokenTrie, build_trie
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
-# Bytes of float32 vocabulary logits that one batch may hold.
+# Bytes of float32 vocabulary logits that one batch may hold where the model itself computes them.
 LOGITS_BUDGET = 256 * 2**20
 
 _PROBE_TEXT = "A probe text."
 # How many of the longest labels are compared behind a short text, and behind one as long as allowed.
 _PROBE_LABELS = (8, 2)
+
+
+@dataclass(frozen=True)
+class _PlainBatch(LabelledBatch):
+    """Ordinary sequences of prompt + label.
+
+    Attributes:
+        label_lengths: (B,) tokens of each row's label, at the end of the row.
+        keep: how many final positions need logits.
+    """
+
+    label_lengths: torch.Tensor
+    keep: int
 
 
 class VerbalizerScorer:
@@ -69,9 +85,11 @@ class VerbalizerScorer:
         self.encoder = PromptEncoder(tokenizer, task, max_text_tokens)
         self.trie = build_trie(self.encoder.label_tokens)
         self.truncated = 0
+        self._tries: dict[tuple[int, ...], TokenTrie] = {}
         self._label_matrix = self.trie.label_matrix(length_normalize)
         self._pad = next((int(i) for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._head = plain_head(model, self._plain_batch_of(_PROBE_TEXT).inputs)
         self.packed = self._packed_agrees_with_plain()
 
     @property
@@ -125,16 +143,13 @@ class VerbalizerScorer:
         self.truncated += encoded.truncated
         scores = np.empty((len(texts), len(self.labels)))
         nodes = len(self.trie.tokens)
-        rows_of_logits = self.trie.num_queries if self._keeps_logits else 256 + nodes
-        max_rows = max(1, LOGITS_BUDGET // (4 * self.model.config.get_text_config().vocab_size * rows_of_logits))
         batches = length_sorted_batches(
-            [len(prompt) + nodes for prompt in encoded.prompts], self.batch_tokens, max_rows
+            [len(prompt) + nodes for prompt in encoded.prompts], self.batch_tokens, self._max_rows(self.trie)
         )
         with torch.inference_mode(), progress_bar(len(texts), description) as bar:
             for rows in batches:
                 prompts = [encoded.prompts[row] for row in rows]
-                edges = self._packed_edges(prompts) if self.packed else self._cached_edges(prompts)
-                scores[rows] = edges @ self._label_matrix.T
+                scores[rows] = self._packed_scores(prompts) if self.packed else self._cached_scores(prompts)
                 bar.update(len(rows))
         check_finite(scores)
         return scores
@@ -144,17 +159,86 @@ class VerbalizerScorer:
     ) -> Iterator[LabelledBatch]:
         """Prompt + label of each row, jointly encoded, for activation statistics and saliency."""
         prompts = self.encoder.encode(texts).prompts
-        sequences = [p + self.encoder.label_tokens[y] for p, y in zip(prompts, labels, strict=True)]
-        for rows in length_sorted_batches([len(s) for s in sequences], batch_tokens, max_rows):
-            longest_label = max(len(self.encoder.label_tokens[labels[row]]) for row in rows)
+        yield from self._label_batches(prompts, list(enumerate(labels)), batch_tokens, max_rows)
+
+    def _label_batches(
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        pairs: Sequence[tuple[int, int]],
+        batch_tokens: int,
+        max_rows: int | None,
+    ) -> Iterator[_PlainBatch]:
+        """Prompt + label of each pair (row, label); the batches' rows number the pairs."""
+        tokens = self.encoder.label_tokens
+        sequences = [prompts[row] + tokens[label] for row, label in pairs]
+        for places in length_sorted_batches([len(s) for s in sequences], batch_tokens, max_rows):
+            label_lengths = [len(tokens[pairs[place][1]]) for place in places]
             yield self._plain_batch(
-                [sequences[row] for row in rows],
-                rows=tuple(rows),
-                label_lengths=[len(self.encoder.label_tokens[labels[row]]) for row in rows],
-                keep=longest_label + 1,
+                [sequences[place] for place in places],
+                rows=tuple(places),
+                label_lengths=label_lengths,
+                keep=max(label_lengths) + 1,
             )
 
-    def label_log_probabilities(self, batch: LabelledBatch) -> torch.Tensor:
+    def target_batches(
+        self,
+        texts: Sequence[str],
+        targets: Sequence[tuple[int, ...]],
+        batch_tokens: int,
+        *,
+        max_rows: int | None = None,
+    ) -> Iterator[TargetBatch]:
+        """The prompts with only the wanted labels packed behind each, rows of as many labels together.
+
+        Where packing does not work, each pair of a row and a label is a plain sequence of its own.
+        """
+        prompts = self.encoder.encode(texts).prompts
+        if not self.packed:
+            yield from self._unpacked_targets(prompts, targets, batch_tokens, max_rows)
+            return
+        tries = [self._trie_of(labels) for labels in targets]
+        lengths = [len(prompt) + len(trie.tokens) for prompt, trie in zip(prompts, tries, strict=True)]
+        for count in sorted({len(labels) for labels in targets}):
+            group = [row for row, labels in enumerate(targets) if len(labels) == count]
+            most = min(self._max_rows(tries[row]) for row in group)
+            most = min(most, max_rows) if max_rows else most
+            for places in length_sorted_batches([lengths[row] for row in group], batch_tokens, most):
+                rows = tuple(group[place] for place in places)
+                packed = pack([prompts[row] for row in rows], [tries[row] for row in rows], self._pad)
+                yield TargetBatch(rows, tuple(targets[row] for row in rows), packed, packed.real.to(self.model.device))
+
+    def _unpacked_targets(
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        targets: Sequence[tuple[int, ...]],
+        batch_tokens: int,
+        max_rows: int | None,
+    ) -> Iterator[TargetBatch]:
+        pairs = [(row, label) for row, labels in enumerate(targets) for label in labels]
+        for batch in self._label_batches(prompts, pairs, batch_tokens, max_rows):
+            rows = tuple(pairs[place][0] for place in batch.rows)
+            yield TargetBatch(rows, tuple((pairs[place][1],) for place in batch.rows), batch, batch.real)
+
+    def target_log_probabilities(self, batch: TargetBatch) -> torch.Tensor:
+        """(P,) float64 log p(y | x) of the batch's pairs (row, label), differentiable."""
+        if isinstance(batch.inputs, PackedBatch):
+            return self._packed_log_p(batch.inputs)
+        return self._plain_log_p(batch.inputs).double()
+
+    def _trie_of(self, labels: tuple[int, ...]) -> TokenTrie:
+        if labels not in self._tries:
+            self._tries[labels] = build_trie([self.encoder.label_tokens[label] for label in labels])
+        return self._tries[labels]
+
+    def _max_rows(self, trie: TokenTrie) -> int:
+        """Most rows whose logits fit the budget, where it is the model that computes them."""
+        if self._head is not None:
+            return sys.maxsize
+        rows_of_logits = trie.num_queries if self._keeps_logits else self.max_text_tokens + len(trie.tokens)
+        vocabulary = int(self.model.config.get_text_config().vocab_size)
+        return max(1, LOGITS_BUDGET // (4 * vocabulary * rows_of_logits))
+
+    def _plain_log_p(self, batch: _PlainBatch) -> torch.Tensor:
         """(B,) log p(y | x) of each row's own label, differentiable, in float32 or better."""
         keep = batch.keep
         kept = {"logits_to_keep": keep} if self._keeps_logits else {}
@@ -170,7 +254,7 @@ class VerbalizerScorer:
 
     def _plain_batch(
         self, sequences: list[tuple[int, ...]], *, rows: tuple[int, ...], label_lengths: list[int], keep: int
-    ) -> LabelledBatch:
+    ) -> _PlainBatch:
         """Left-padded rows with the ordinary two-dimensional mask."""
         device = self.model.device
         width = max(len(sequence) for sequence in sequences)
@@ -184,7 +268,7 @@ class VerbalizerScorer:
             "attention_mask": real.to(device),
             "position_ids": (real.cumsum(-1) - 1).clamp(min=0).to(device),
         }
-        return LabelledBatch(
+        return _PlainBatch(
             rows=rows,
             inputs=inputs,
             real=real.bool().to(device),
@@ -192,25 +276,45 @@ class VerbalizerScorer:
             keep=keep,
         )
 
-    def _packed_edges(self, prompts: list[tuple[int, ...]]) -> npt.NDArray[np.float64]:
-        """(B, E) log-probabilities of the trie's edges from one packed pass."""
-        batch = pack(prompts, self.trie, self._pad)
-        device, queries = self.model.device, self.trie.num_queries
-        masks = attention_masks(self.model, batch)
-        moved = {k: m.to(device) for k, m in masks.items()} if isinstance(masks, dict) else masks.to(device)
-        kept = {"logits_to_keep": queries} if self._keeps_logits else {}
-        logits = self.model(
-            input_ids=batch.input_ids.to(device),
-            position_ids=batch.position_ids.to(device),
-            attention_mask=moved,
-            use_cache=False,
-            **kept,
-        ).logits[:, -queries:]  # (B, Q, V)
-        return _gather_edges(logits, self.trie.edge_queries, self.trie.edge_tokens)
+    def _packed_scores(self, prompts: list[tuple[int, ...]]) -> npt.NDArray[np.float64]:
+        """(B, K) from one packed pass over prompts and all labels."""
+        log_p = self._packed_log_p(pack(prompts, [self.trie] * len(prompts), self._pad))
+        return np.asarray(log_p.reshape(len(prompts), -1).cpu().numpy())
 
-    def _cached_edges(self, prompts: list[tuple[int, ...]]) -> npt.NDArray[np.float64]:
-        """(B, E) log-probabilities of the trie's edges from one prompt pass and one pass over labels."""
-        return np.concatenate([self._cached_edges_of(prompt) for prompt in prompts])
+    def _packed_log_p(self, batch: PackedBatch) -> torch.Tensor:
+        """(P,) float64 log p(y | x) of the batch's pairs, from one packed pass."""
+        device = self.model.device
+        edges = self._edge_log_p(batch, device).double()
+        paths, pairs = batch.path_edges.to(device), batch.path_pairs.to(device)
+        log_p = edges.new_zeros(int(pairs[-1]) + 1).index_add(0, pairs, edges[paths])
+        return log_p / pairs.bincount() if self.length_normalize else log_p
+
+    def _edge_log_p(self, batch: PackedBatch, device: torch.device) -> torch.Tensor:
+        """(E,) log-probabilities of the tries' edges, in float32 or better."""
+        masks = attention_masks(self.model, batch)
+        inputs: dict[str, Any] = {
+            "input_ids": batch.input_ids.to(device),
+            "position_ids": batch.position_ids.to(device),
+            "attention_mask": {k: m.to(device) for k, m in masks.items()}
+            if isinstance(masks, dict)
+            else masks.to(device),
+            "use_cache": False,
+        }
+        positions, queries, tokens = (t.to(device) for t in (batch.queries, batch.edge_queries, batch.edge_tokens))
+        if self._head is not None:
+            hidden = self.model.base_model(**inputs).last_hidden_state.flatten(0, 1)  # (B * S, d)
+            return edge_log_probabilities(hidden[positions], self._head, queries, tokens)
+        width = batch.real.shape[1]
+        kept = width - int((positions % width).min()) if self._keeps_logits else width
+        extra = {"logits_to_keep": kept} if self._keeps_logits else {}
+        logits: torch.Tensor = self.model(**inputs, **extra).logits[:, -kept:]
+        logits = logits[positions // width, positions % width - (width - kept)]  # (Q, V)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return logits[queries, tokens] - logits.logsumexp(-1)[queries]
+
+    def _cached_scores(self, prompts: list[tuple[int, ...]]) -> npt.NDArray[np.float64]:
+        """(B, K) from one pass for each prompt and one pass over the labels behind its cache."""
+        return np.concatenate([self._cached_edges_of(prompt) for prompt in prompts]) @ self._label_matrix.T
 
     def _cached_edges_of(self, prompt: tuple[int, ...]) -> npt.NDArray[np.float64]:
         from transformers import DynamicCache
@@ -227,8 +331,13 @@ class VerbalizerScorer:
         logits = torch.cat([prompt_logits.expand(len(labels), -1, -1), label_logits], dim=1)
         edges = np.empty((1, len(self.trie.edge_tokens)))
         for label, (tokens, path) in enumerate(zip(labels, self.trie.label_edges, strict=True)):
-            edges[0, list(path)] = _gather_edges(logits[label : label + 1], range(len(tokens)), tokens)[0]
+            edges[0, list(path)] = _gather_edges(logits[label], range(len(tokens)), tokens)
         return edges
+
+    def _plain_batch_of(self, text: str) -> _PlainBatch:
+        """One prompt as an ordinary sequence."""
+        (prompt,) = self.encoder.encode([text]).prompts
+        return self._plain_batch([prompt], rows=(0,), label_lengths=[0], keep=0)
 
     def plain_log_probabilities(self, prompt: tuple[int, ...], columns: Sequence[int]) -> npt.NDArray[np.float64]:
         """(len(columns),) by one ordinary sequence for each label, the prompt repeated: the reference."""
@@ -240,7 +349,7 @@ class VerbalizerScorer:
             keep=max(len(t) for t in tokens) + 1,
         )
         with torch.inference_mode():
-            return np.asarray(self.label_log_probabilities(batch).double().cpu().numpy())
+            return np.asarray(self._plain_log_p(batch).double().cpu().numpy())
 
     def _packed_agrees_with_plain(self) -> bool:
         """Compare both ways on two probe texts; a model may treat a ready-made mask in its own way."""
@@ -255,7 +364,7 @@ class VerbalizerScorer:
             )
         try:
             with torch.inference_mode():
-                scores = self._packed_edges(list(prompts)) @ self._label_matrix.T
+                scores = self._packed_scores(list(prompts))
         except (RuntimeError, TypeError, ValueError) as error:
             logger.warning("This model does not run a packed pass (%s).", str(error).splitlines()[0])
             return False
@@ -272,13 +381,8 @@ class VerbalizerScorer:
 
 
 def _gather_edges(logits: torch.Tensor, queries: Sequence[int], tokens: Sequence[int]) -> npt.NDArray[np.float64]:
-    """(B, E) log-softmax values in float32 or better, row by row to bound the copies of (Q, V) logits."""
-    positions, targets = (
-        torch.tensor(queries, device=logits.device),
-        torch.tensor(tokens, device=logits.device),
-    )
-    rows = []
-    for row in logits:  # (Q, V)
-        wide = row.to(torch.promote_types(row.dtype, torch.float32))
-        rows.append(wide[positions, targets] - wide.logsumexp(-1)[positions])
-    return torch.stack(rows).double().cpu().numpy()
+    """(E,) log-softmax values of (Q, V) logits, in float32 or better."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    rows = torch.tensor(queries, device=logits.device)
+    chosen = wide[rows, torch.tensor(tokens, device=logits.device)]
+    return np.asarray((chosen - wide.logsumexp(-1)[rows]).double().cpu().numpy())

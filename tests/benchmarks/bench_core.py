@@ -22,11 +22,11 @@ from typing import Any
 
 import torch
 
+from optimum_cpp.blocks import Block, capture_block_calls, find_blocks, matrices_of
 from optimum_cpp.configuration import DTYPES, CPPConfig
 from optimum_cpp.data import Pool, encoder_task, load_pool, resolve_task
 from optimum_cpp.loading import LoadedModel, load_model, make_scorer
-from optimum_cpp.pruning import Block, find_blocks, matrices_of, prune_model
-from optimum_cpp.pruning.blocks import capture_block_calls
+from optimum_cpp.pruning import prune_model
 from optimum_cpp.pruning.snapshot import restore_weights, save_weights
 from optimum_cpp.pruning.statistics import collect_statistics
 from optimum_cpp.saliency import squared_gradients

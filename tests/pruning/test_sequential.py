@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from optimum_cpp.blocks import find_blocks, matrices_of
 from optimum_cpp.errors import ModelError, UsageError
-from optimum_cpp.pruning import PrunedMatrix, find_blocks, matrices_of, prune_model
+from optimum_cpp.pruning import PrunedMatrix, prune_model
 from optimum_cpp.scoring import ClassifierScorer, LabelScorer, VerbalizerScorer
 from reference_pruners import mixed, sparsegpt, wanda_importance
 from tiny_models import DECODERS, ENCODERS, PROMPT, VERBALIZERS, byte_tokenizer, head_task, task, tiny_model

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from optimum_cpp.pruning import find_blocks, matrices_of
+from optimum_cpp.blocks import find_blocks, matrices_of
 from optimum_cpp.pruning.snapshot import restore_weights, save_weights
 from tiny_models import tiny_model
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from optimum_cpp.blocks import Block, BlockCalls, Matrix, find_blocks
 from optimum_cpp.errors import ModelError
-from optimum_cpp.pruning import Block, Matrix, find_blocks
-from optimum_cpp.pruning.blocks import BlockCalls
 from optimum_cpp.pruning.statistics import InputStatistics, collect_statistics, token_rows
 from tiny_models import tiny_model
 

@@ -11,14 +11,15 @@ import torch
 from accelerate import cpu_offload
 from torch.func import functional_call, grad
 
+from optimum_cpp.blocks import find_blocks, matrices_of
 from optimum_cpp.errors import ModelError
-from optimum_cpp.pruning import find_blocks, matrices_of
-from optimum_cpp.saliency import squared_gradients
-from optimum_cpp.scoring import ClassifierScorer, LabelScorer, VerbalizerScorer
+from optimum_cpp.saliency import gradient_moments
+from optimum_cpp.scoring import ClassifierScorer, LabelScorer, ScoreTransform, VerbalizerScorer
 from tiny_models import DECODERS, ENCODERS, PROMPT, VERBALIZERS, byte_tokenizer, head_task, task, tiny_model
 
 TEXTS = ("the quick brown fox", "a thing", "x", "she sold the thinnest shells", "over there")
 LABELS = (3, 0, 2, 1, 2)
+NLL = ScoreTransform("nll")
 DECODER_TOKENIZER = byte_tokenizer(opening="<s>")
 ENCODER_TOKENIZER = byte_tokenizer(opening="<s>", closing="</s>")
 # These compute in the model's dtype throughout; others normalise or take softmaxes in float32.
@@ -40,11 +41,12 @@ def scorer_of(name: str, length_normalize: bool = False, **changes: Any) -> Labe
 
 
 def gradients_of(scorer: LabelScorer, batch_tokens: int = 4096, rows: Sequence[int] = range(5)) -> dict[str, Any]:
-    found = squared_gradients(
+    found = gradient_moments(
         scorer,
         matrices_of(find_blocks(scorer.model)),
         [TEXTS[row] for row in rows],
-        [LABELS[row] for row in rows],
+        [(LABELS[row],) for row in rows],
+        score=NLL,
         batch_tokens=batch_tokens,
     )
     return {name: tensor.numpy() for name, tensor in found.items()}
@@ -129,8 +131,8 @@ def test_other_kinds_of_relative_attention(changes: dict[str, Any]) -> None:
 def rows_of_passes(scorer: LabelScorer, batch_tokens: int = 4096) -> list[int]:
     """How many rows each forward pass of the saliency had."""
     rows: list[int] = []
-    handle = scorer.model.register_forward_pre_hook(
-        lambda module, args, kwargs: rows.append(len(kwargs["input_ids"])), with_kwargs=True
+    handle = scorer.model.get_input_embeddings().register_forward_pre_hook(
+        lambda module, args: rows.append(len(args[0]))
     )
     gradients_of(scorer, batch_tokens)
     handle.remove()
@@ -188,7 +190,8 @@ def test_sums_are_kept_in_float32_or_better(name: str, dtype: torch.dtype, resul
     scorer = scorer_of(name)
     scorer.model.to(dtype)
     matrices = matrices_of(find_blocks(scorer.model))
-    found = squared_gradients(scorer, matrices, TEXTS, LABELS, batch_tokens=4096)
+    targets = [(label,) for label in LABELS]
+    found = gradient_moments(scorer, matrices, TEXTS, targets, score=NLL, batch_tokens=4096)
     for matrix, array in expected_of(name).items():
         assert found[matrix].dtype == result
         tolerance = 1e-4 if dtype == torch.float32 else 0.3

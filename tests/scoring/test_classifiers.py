@@ -61,19 +61,22 @@ def test_the_prompt_surrounds_the_text_and_only_the_text_is_truncated() -> None:
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_labelled_batches_hold_each_row_with_its_label(name: str) -> None:
+def test_target_batches_hold_each_row_with_its_labels(name: str) -> None:
     model = tiny_model(name)
     scorer = ClassifierScorer(model, TOKENIZER, head_task())
-    labels = [3, 1, 0, 2, 1]
+    targets = [(3,), (1, 0), (0,), (2, 3), (1, 2)]
     expected = reference(model)
     seen: list[int] = []
-    for batch in scorer.labelled_batches(TEXTS, labels, 100):
+    for batch in scorer.target_batches(TEXTS, targets, 100):
         seen += batch.rows
+        assert batch.targets == tuple(targets[row] for row in batch.rows)
+        assert len({len(labels) for labels in batch.targets}) == 1
         lengths = [len(TOKENIZER(TEXTS[row])["input_ids"]) for row in batch.rows]
         assert batch.real.sum(1).tolist() == lengths
         with torch.no_grad():
-            log_p = scorer.label_log_probabilities(batch)
-        assert log_p.numpy() == pytest.approx([expected[row, labels[row]] for row in batch.rows], abs=1e-4)
+            log_p = scorer.target_log_probabilities(batch)
+        wanted = [expected[row, label] for row in batch.rows for label in targets[row]]
+        assert log_p.dtype == torch.float64 and log_p.numpy() == pytest.approx(wanted, abs=1e-4)
     assert sorted(seen) == list(range(len(TEXTS)))
 
 
@@ -91,8 +94,8 @@ def test_columns_follow_the_names_of_the_head() -> None:
     assert scorer.columns == [3, 1, 0, 2]
     scores = scorer.log_probabilities(TEXTS)
     np.testing.assert_allclose(scores, reference(model)[:, [3, 1, 0, 2]], atol=1e-4, rtol=0)
-    batch = next(scorer.labelled_batches(TEXTS[:1], [2], 100))
-    assert scorer.label_log_probabilities(batch).item() == pytest.approx(reference(model)[0, 0], abs=1e-4)
+    batch = next(scorer.target_batches(TEXTS[:1], [(2,)], 100))
+    assert scorer.target_log_probabilities(batch).item() == pytest.approx(reference(model)[0, 0], abs=1e-4)
 
 
 def test_a_head_without_names_is_taken_in_order() -> None:

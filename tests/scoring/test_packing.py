@@ -17,7 +17,7 @@ TRIE = build_trie([(1, 2, 3), (1, 4), (5, 6), (8,)])
 
 @pytest.fixture
 def batch() -> PackedBatch:
-    return pack([(10, 11, 12), (20,)], TRIE, PAD)
+    return pack([(10, 11, 12), (20,)], [TRIE, TRIE], PAD)
 
 
 def model(attention: str = "sdpa", dtype: torch.dtype = torch.float32, **config: Any) -> Any:

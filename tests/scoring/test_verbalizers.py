@@ -78,17 +78,36 @@ def test_the_cached_prompt_gives_the_same_scores(name: str) -> None:
     np.testing.assert_allclose(scorer.log_probabilities(TEXTS), expected, atol=TOLERANCE, rtol=0)
 
 
+@pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("name", DECODERS)
-def test_labelled_batches_give_each_row_its_own_label(name: str) -> None:
+def test_target_batches_score_the_wanted_labels(name: str, packed: bool) -> None:
     model, expected = model_and_reference(name, "sdpa")
     scorer = scorer_of(model)
-    labels = [3, 5, 0, 2, 4]
-    for batch_tokens in (1, 150):
-        found = np.full(len(TEXTS), np.nan)
-        for batch in scorer.labelled_batches(TEXTS, labels, batch_tokens):
+    scorer.packed = packed
+    targets = [(3,), (5, 0), (0, 1, 2, 3, 4, 5), (2,), (4, 5)]
+    for batch_tokens in (1, 150, 4096):
+        found = np.full(expected.shape, np.nan)
+        for batch in scorer.target_batches(TEXTS, targets, batch_tokens):
             with torch.no_grad():
-                found[list(batch.rows)] = scorer.label_log_probabilities(batch).numpy()
-        np.testing.assert_allclose(found, expected[range(len(TEXTS)), labels], atol=TOLERANCE, rtol=0)
+                log_p = iter(scorer.target_log_probabilities(batch).tolist())
+            for row, labels in zip(batch.rows, batch.targets, strict=True):
+                assert set(labels) <= set(targets[row])
+                found[row, list(labels)] = [next(log_p) for _ in labels]
+        wanted = np.array([[label in labels for label in range(6)] for labels in targets])
+        np.testing.assert_allclose(found[wanted], expected[wanted], atol=TOLERANCE, rtol=0)
+        assert np.isnan(found[~wanted]).all()
+
+
+def test_only_the_wanted_labels_are_packed() -> None:
+    """One label's last token is predicted, never read; rows of as many labels share a batch."""
+    model, _ = model_and_reference("llama", "sdpa")
+    scorer = scorer_of(model)
+    targets = [(0,), (1,), (2,), (3,), (0, 3)]
+    batches = list(scorer.target_batches(TEXTS, targets, 4096))
+    assert [sorted(batch.rows) for batch in batches] == [[0, 1, 2, 3], [4]]
+    for place, row in enumerate(batches[0].rows):
+        prompt = TOKENIZER(PROMPT.replace("{text}", TEXTS[row]))["input_ids"]
+        assert int(batches[0].real[place].sum()) == len(prompt) + LENGTHS[targets[row][0]] - 1
 
 
 def siblings_visible(model: Any, batch: PackedBatch) -> Any:
@@ -196,9 +215,9 @@ def test_length_normalised_scores_are_means_over_tokens(name: str, packed: bool)
     np.testing.assert_allclose(expected, summed / LENGTHS, rtol=1e-9)
     np.testing.assert_allclose(scorer.log_probabilities(TEXTS), expected, atol=TOLERANCE, rtol=0)
     labels = [3, 5, 0, 2, 4]
-    for batch in scorer.labelled_batches(TEXTS, labels, 4096):
+    for batch in scorer.target_batches(TEXTS, [(label,) for label in labels], 4096):
         with torch.no_grad():
-            found = scorer.label_log_probabilities(batch).numpy()
+            found = scorer.target_log_probabilities(batch).numpy()
         np.testing.assert_allclose(found, [expected[row, labels[row]] for row in batch.rows], atol=TOLERANCE, rtol=0)
 
 
@@ -261,8 +280,11 @@ def test_batches_stay_within_the_token_budget(passes: list[tuple[int, ...]]) -> 
     assert sum(rows for rows, _ in passes) == len(TEXTS) > len(passes)
 
 
-def test_batches_stay_within_the_logits_budget(passes: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_that_the_model_computes_stay_within_a_budget(
+    passes: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, expected = model_and_reference("llama", "sdpa")
+    monkeypatch.setattr(verbalizers, "plain_head", lambda model, inputs: None)
     scorer = scorer_of(model)
     queries = scorer.trie.num_queries
     passes.clear()
@@ -286,7 +308,6 @@ def test_labelled_batches_are_the_joint_encoding() -> None:
                 assert batch.inputs["input_ids"][place, real].tolist() == ids
                 assert batch.inputs["position_ids"][place, real].tolist() == list(range(len(ids)))
                 assert torch.equal(batch.inputs["attention_mask"][place].bool(), real)
-                assert batch.label_lengths[place] == LENGTHS[labels[row]]
 
 
 def test_softmax_in_float32_of_a_bfloat16_model() -> None:
@@ -296,7 +317,7 @@ def test_softmax_in_float32_of_a_bfloat16_model() -> None:
     handle = model.lm_head.register_forward_hook(lambda module, args, output: seen.append(output))
     scores = scorer.log_probabilities(["x"])
     handle.remove()
-    logits = seen[0][0, -1]
+    logits = seen[0][0]
     assert logits.dtype == torch.bfloat16
     expected = logits.double().log_softmax(-1)[TOKENIZER.convert_tokens_to_ids(["Ġa", "Ġf"])]
     np.testing.assert_allclose(scores[0], expected.numpy(), atol=1e-5, rtol=0)

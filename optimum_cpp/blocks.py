@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import ModelError, UsageError
+from .errors import ModelError, UsageError
 
 # Projections of position embeddings inside a block (DeBERTa) are positional parts and stay dense.
 _POSITIONAL = ("pos_key_proj", "pos_query_proj", "pos_proj", "pos_q_proj")
@@ -243,3 +243,14 @@ def run_block(block: Block, hidden: torch.Tensor, arguments: tuple[tuple[Any, ..
     output = block.module(hidden, *arguments[0], **arguments[1])
     result: torch.Tensor = output[0] if isinstance(output, tuple) else output
     return result
+
+
+def token_rows(inputs: torch.Tensor, real: torch.Tensor) -> torch.Tensor | None:
+    """(B * S, d) view of a matrix's inputs, or None where they are not one vector a token.
+
+    DeBERTa sends its table of relative positions through the same projections; that is not data.
+    """
+    tokens = real.numel()
+    if inputs.shape[:-1].numel() != tokens or (inputs.ndim == 3 and inputs.shape[:2] != real.shape):
+        return None
+    return inputs.reshape(tokens, inputs.shape[-1])

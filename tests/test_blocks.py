@@ -7,9 +7,8 @@ import torch
 import transformers
 from torch import nn
 
+from optimum_cpp.blocks import capture_block_calls, describe_blocks, find_blocks, matrices_of, run_block
 from optimum_cpp.errors import ModelError, UsageError
-from optimum_cpp.pruning import describe_blocks, find_blocks, matrices_of
-from optimum_cpp.pruning.blocks import capture_block_calls, run_block
 from tiny_models import DECODERS, ENCODERS, SLIDING, tiny_model
 
 GATED = {f"self_attn.{x}_proj" for x in "qkvo"} | {f"mlp.{x}_proj" for x in ("gate", "up", "down")}

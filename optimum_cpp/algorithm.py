@@ -18,7 +18,7 @@ from .data import ClassificationTask, DataRoles, Examples
 from .freezing import freeze, score_noise, scorer_of
 from .frozen import Calibration, Evaluation, FrozenClassifier
 from .loading import LoadedModel, weights_digest
-from .measured_saliency import base_gradients, check_targets, measure_saliency
+from .measured_saliency import base_gradients, check_saliency, measure_saliency
 from .results import RunResults
 from .selection import ACCURACY_SLACK, Selection, learn_then_test, select_by_guardrail
 from .stages import StageClock
@@ -56,11 +56,11 @@ def run(
         folder: an empty folder for the frozen model.
         work: a folder for the candidates' weights, which the caller removes.
     """
-    check_targets(config, len(task.labels))
     clock = StageClock()
     with clock.stage("prepare"):
         scorer = scorer_of(loaded, task, config)
         blocks = find_blocks(loaded.model, target_modules=config.target_modules, ignore=config.ignore)
+        check_saliency(config, len(task.labels), blocks)
         bench = Bench(scorer, blocks, tuple(matrices_of(blocks)), roles, config, work)
         bench.keep(DENSE)
         dense_digest = weights_digest(loaded.model)

@@ -34,6 +34,7 @@ _COUNTS = (
     "batch_tokens",
     "top_k",
     "num_sketches",
+    "saliency_memory",
 )
 
 SALIENCIES = ("true", "top_k", "threshold", "all", "snip")
@@ -143,6 +144,12 @@ class CPPConfig:
         "from one backward pass with random signs.",
         group="pruning",
         choices=ESTIMATORS,
+    )
+    saliency_memory: int | None = _option(
+        None,
+        "Most MiB of gradient sums in memory; the blocks then go in groups, each with passes of its own "
+        "(default: all at once).",
+        group="pruning",
     )
     num_sketches: int = _option(1, "Backward passes of a batch under rademacher, averaged.", group="pruning")
     lambda_grid: tuple[str, ...] = _option(

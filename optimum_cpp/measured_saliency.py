@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from .blocks import Block, matrices_of
 from .candidates import Bench, MeasuredCandidate
 from .configuration import CPPConfig
 from .errors import UsageError
@@ -19,6 +21,7 @@ from .saliency import (
     Moment,
     Saliency,
     Scale,
+    StoredMoments,
     Targets,
     ThresholdBand,
     all_labels,
@@ -48,12 +51,14 @@ class SaliencyFacts:
     band: ThresholdBand | None
 
 
-def check_targets(config: CPPConfig, labels: int) -> None:
-    """Refuse a recipe that asks for more labels than there are, before anything is computed."""
+def check_saliency(config: CPPConfig, labels: int, blocks: Sequence[Block]) -> None:
+    """Refuse, before anything is computed, more labels than there are and less memory than a block needs."""
     if config.saliency == "top_k" and config.top_k > labels:
         raise UsageError(
             f"Expected argument `top_k` to be at most the number of labels, {labels}, but got {config.top_k}."
         )
+    if config.saliency_memory is not None:
+        _groups(blocks, config.saliency_memory)
 
 
 def measure_saliency(bench: Bench, dense: MeasuredCandidate) -> tuple[Saliency, SaliencyFacts]:
@@ -70,17 +75,8 @@ def measure_saliency(bench: Bench, dense: MeasuredCandidate) -> tuple[Saliency, 
     )
     sketched = config.estimator == "rademacher"
     moment: Moment = "absolute" if config.saliency == "snip" else "square"
-    moments = gradient_moments(
-        bench.scorer,
-        bench.matrices,
-        bench.roles.prune.texts,
-        targets,
-        score=transform,
-        estimator=Estimator(config.num_sketches, config.seed) if sketched else EXACT,
-        moment=moment,
-        batch_tokens=bench.scorer.batch_tokens,
-        description=f"saliency ({config.saliency})",
-    )
+    estimator = Estimator(config.num_sketches, config.seed) if sketched else EXACT
+    moments = _moments(bench, targets, transform, estimator, moment, f"saliency ({config.saliency})")
     counts = tuple(len(labels) for labels in targets)
     if config.saliency in ("threshold", "all", "top_k"):
         logger.info("saliency of %.2f labels an example", sum(counts) / len(counts))
@@ -93,17 +89,56 @@ def base_gradients(bench: Bench) -> Mapping[str, torch.Tensor] | None:
     wanted = BASE_PRUNERS[bench.config.base_pruner].gradients
     if wanted not in ("square", "absolute"):
         return None
-    prune = bench.roles.prune
-    return gradient_moments(
-        bench.scorer,
-        bench.matrices,
-        prune.texts,
-        true_labels(prune.labels),
-        score=ScoreTransform("nll"),
-        moment=wanted,
-        batch_tokens=bench.scorer.batch_tokens,
-        description=f"gradients of {bench.config.base_pruner}",
-    )
+    targets = true_labels(bench.roles.prune.labels)
+    return _moments(bench, targets, ScoreTransform("nll"), EXACT, wanted, f"gradients of {bench.config.base_pruner}")
+
+
+def _moments(
+    bench: Bench, targets: Targets, score: ScoreTransform, estimator: Estimator, moment: Moment, description: str
+) -> Mapping[str, torch.Tensor]:
+    """Moments on the prune role, of all blocks at once or group by group within the recipe's memory."""
+
+    def of(blocks: Sequence[Block], start: torch.nn.Module | None, name: str) -> dict[str, torch.Tensor]:
+        return gradient_moments(
+            bench.scorer,
+            matrices_of(blocks),
+            bench.roles.prune.texts,
+            targets,
+            score=score,
+            estimator=estimator,
+            moment=moment,
+            start=start,
+            batch_tokens=bench.scorer.batch_tokens,
+            description=name,
+        )
+
+    if bench.config.saliency_memory is None:
+        return of(bench.blocks, None, description)
+    groups = _groups(bench.blocks, bench.config.saliency_memory)
+    stored = StoredMoments()
+    for number, group in enumerate(groups, start=1):
+        moments = of(group, group[0].module, f"{description}, group {number} of {len(groups)}")
+        stored.add(moments, bench.work / f"{moment}-{description.split()[0]}-{number}.safetensors")
+    return stored
+
+
+def _groups(blocks: Sequence[Block], memory: int) -> list[list[Block]]:
+    """Consecutive blocks whose gradient sums (4 bytes a weight, 8 in float64) fit in `memory` MiB."""
+    groups: list[list[Block]] = []
+    free = 0
+    for block in blocks:
+        size = sum(m.weight.numel() * max(4, m.weight.element_size()) for m in block.matrices)
+        if size > memory * 2**20:
+            raise UsageError(
+                f"Expected argument `saliency_memory` to hold the gradient sums of one block, at least "
+                f"{math.ceil(size / 2**20)} MiB, but got {memory}."
+            )
+        if size > free:
+            groups.append([])
+            free = memory * 2**20
+        groups[-1].append(block)
+        free -= size
+    return groups
 
 
 def _targets(bench: Bench, dense: MeasuredCandidate) -> tuple[Targets, ThresholdBand | None]:

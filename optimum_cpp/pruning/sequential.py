@@ -89,9 +89,9 @@ def prune_model(
                     name=matrix.name,
                     weight=matrix.weight.to(torch.float32, copy=True).contiguous(),
                     statistics=statistics.get(matrix.name),
-                    moment=saliency.moments[matrix.name] if saliency and Fraction(lam) else None,
+                    moment=_moment(saliency.moments if saliency and Fraction(lam) else None, matrix),
                     scale=saliency.scale if saliency else "square",
-                    base_moment=base_moments[matrix.name] if base_moments else None,
+                    base_moment=_moment(base_moments, matrix),
                     lam=lam,
                     sparsity=sparsity,
                     generator=_generator(seed, matrix.name),
@@ -101,6 +101,10 @@ def prune_model(
                 call.hidden = run_block(block, call.hidden, call.arguments[index])
             bar.update(1)
     return tuple(outcomes)
+
+
+def _moment(moments: Mapping[str, torch.Tensor] | None, matrix: Matrix) -> torch.Tensor | None:
+    return None if moments is None else moments[matrix.name].to(matrix.weight.device)
 
 
 def _capture(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,12 +59,13 @@ def collect_statistics(
     Raises:
         ModelError: NaN or infinite activations (the matrix is named), or a matrix that never ran.
     """
-    collector = _Collector(products)
-    handles = [matrix.module.register_forward_hook(collector.hook(matrix)) for matrix in block.matrices]
+    collector = _Collector(products, len(block.matrices))
+    handles = [matrix.module.register_forward_pre_hook(collector.hook(matrix)) for matrix in block.matrices]
     try:
         for call in calls:
             collector.begin(call.real)
-            run_block(block, call.hidden, call.arguments[index])
+            with suppress(_AllSeen):
+                run_block(block, call.hidden, call.arguments[index])
     finally:
         for handle in handles:
             handle.remove()
@@ -75,11 +77,15 @@ def collect_statistics(
     return collector.statistics
 
 
-class _Collector:
-    """Forward hooks that add each matrix's inputs, once for all matrices that share them."""
+class _AllSeen(Exception):
+    """Every matrix has its inputs; what the last one makes of them is not needed."""
 
-    def __init__(self, products: bool) -> None:
-        self.products = products
+
+class _Collector:
+    """Hooks before each matrix that add its inputs, once for all matrices that share them."""
+
+    def __init__(self, products: bool, matrices: int) -> None:
+        self.products, self.matrices = products, matrices
         self.real = torch.empty(0)
         self.statistics: dict[str, InputStatistics] = {}
         self.owners: dict[str, str] = {}
@@ -92,8 +98,8 @@ class _Collector:
         self.first_inputs.clear()
         self.counted.clear()
 
-    def hook(self, matrix: Matrix) -> Callable[[Any, tuple[Any, ...], Any], None]:
-        def add(module: Any, args: tuple[Any, ...], output: Any) -> None:
+    def hook(self, matrix: Matrix) -> Callable[[Any, tuple[Any, ...]], None]:
+        def add(module: Any, args: tuple[Any, ...]) -> None:
             rows = token_rows(args[0], self.real)
             # A table of positions may have as many rows as there are tokens; it comes after them.
             if rows is None or matrix.name in self.counted:
@@ -103,6 +109,8 @@ class _Collector:
                 self._adopt(matrix.name, args[0])
             if self.owners[matrix.name] == matrix.name:
                 self.statistics[matrix.name].add(rows[self.real.flatten()])
+            if len(self.counted) == self.matrices:
+                raise _AllSeen
 
         return add
 

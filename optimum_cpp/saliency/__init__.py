@@ -4,6 +4,7 @@ from .gradients import EXACT, Estimator, gradient_moments
 from .importance import Saliency, Scale, importance
 from .recorder import Moment
 from .regional import regional_moments
+from .stored import StoredMoments
 from .targets import (
     Targets,
     ThresholdBand,
@@ -20,6 +21,7 @@ __all__ = [
     "Moment",
     "Saliency",
     "Scale",
+    "StoredMoments",
     "Targets",
     "ThresholdBand",
     "all_labels",

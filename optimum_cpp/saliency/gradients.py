@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..blocks import Matrix
+from ..blocks import Matrix, split_hidden
 from ..errors import ModelError, UsageError
 from ..progress import progress_bar
 from ..registry import SCORES
@@ -47,6 +47,7 @@ def gradient_moments(
     score: ScoreTransform,
     estimator: Estimator = EXACT,
     moment: Moment = "square",
+    start: torch.nn.Module | None = None,
     batch_tokens: int,
     description: str | None = None,
 ) -> dict[str, torch.Tensor]:
@@ -63,6 +64,8 @@ def gradient_moments(
         score: the score s that is differentiated, its temperature and prior as constants.
         estimator: exact, or by random signs.
         moment: 'square', or 'absolute' for the mean of |d s / d theta| (SNIP).
+        start: the block at which the graph begins, where the matrices lie in it and behind it; by default
+            the input embeddings.
         batch_tokens: most tokens in a batch; its activations stay in memory for the backward pass.
         description: name of the progress bar, none without it.
 
@@ -94,7 +97,7 @@ def gradient_moments(
                 bar.update(len(set(batch.rows)))
         return moments
 
-    with _frozen_parameters(scorer.model):
+    with _frozen_parameters(scorer.model, start):
         try:
             moments = run(None)
         except Inseparable as found:
@@ -207,6 +210,10 @@ def _check(moments: dict[str, torch.Tensor]) -> None:
         )
 
 
+def _begin_graph(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    split_hidden(args, dict(kwargs))[0].requires_grad_(True)
+
+
 def _refuse_offloaded(model: torch.nn.Module) -> None:
     from accelerate.utils import has_offloaded_params
 
@@ -220,13 +227,16 @@ def _refuse_offloaded(model: torch.nn.Module) -> None:
 
 
 @contextmanager
-def _frozen_parameters(model: torch.nn.Module) -> Iterator[None]:
-    """Let gradients flow through activations only: the embeddings' output starts the graph."""
+def _frozen_parameters(model: torch.nn.Module, start: torch.nn.Module | None) -> Iterator[None]:
+    """Let gradients flow through activations only: the embeddings' output, or a block's input, starts the graph."""
     wanted = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     for parameter, _ in wanted:
         parameter.requires_grad_(False)
-    embeddings: Any = model.get_input_embeddings()  # type: ignore[operator]
-    handle = embeddings.register_forward_hook(lambda module, args, output: output.requires_grad_(True))
+    if start is None:
+        embeddings: Any = model.get_input_embeddings()  # type: ignore[operator]
+        handle = embeddings.register_forward_hook(lambda module, args, output: output.requires_grad_(True))
+    else:
+        handle = start.register_forward_pre_hook(_begin_graph, with_kwargs=True)
     try:
         with torch.enable_grad():
             yield

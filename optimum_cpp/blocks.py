@@ -211,7 +211,7 @@ def _recording(
 
     def record(*args: Any, **kwargs: Any) -> Any:
         given = (args, dict(kwargs))
-        hidden, args, kwargs = split_hidden(args, dict(kwargs))
+        hidden, args, kwargs = _split_hidden(args, dict(kwargs))
         recorded.append((hidden, args, kwargs))
         if not template:
             template.append(first(*given[0], **given[1]))
@@ -230,8 +230,9 @@ def _recording(
                 module.forward = own
 
 
-def split_hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tensor, tuple[Any, ...], dict[str, Any]]:
-    """A block's hidden states, and its further positional and keyword arguments; taken out of `kwargs` if there."""
+def _split_hidden(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[torch.Tensor, tuple[Any, ...], dict[str, Any]]:
     if args:
         return args[0], args[1:], kwargs
     return kwargs.pop("hidden_states"), (), kwargs

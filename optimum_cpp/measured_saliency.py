@@ -98,7 +98,7 @@ def _moments(
 ) -> Mapping[str, torch.Tensor]:
     """Moments on the prune role, of all blocks at once or group by group within the recipe's memory."""
 
-    def of(blocks: Sequence[Block], start: torch.nn.Module | None, name: str) -> dict[str, torch.Tensor]:
+    def of(blocks: Sequence[Block], name: str) -> dict[str, torch.Tensor]:
         return gradient_moments(
             bench.scorer,
             matrices_of(blocks),
@@ -107,17 +107,16 @@ def _moments(
             score=score,
             estimator=estimator,
             moment=moment,
-            start=start,
             batch_tokens=bench.scorer.batch_tokens,
             description=name,
         )
 
     if bench.config.saliency_memory is None:
-        return of(bench.blocks, None, description)
+        return of(bench.blocks, description)
     groups = _groups(bench.blocks, bench.config.saliency_memory)
     stored = StoredMoments()
     for number, group in enumerate(groups, start=1):
-        moments = of(group, group[0].module, f"{description}, group {number} of {len(groups)}")
+        moments = of(group, f"{description}, group {number} of {len(groups)}")
         stored.add(moments, bench.work / f"{moment}-{description.split()[0]}-{number}.safetensors")
     return stored
 

@@ -6,11 +6,10 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from ..blocks import Matrix, split_hidden
+from ..blocks import Matrix
 from ..errors import ModelError, UsageError
 from ..progress import progress_bar
 from ..registry import SCORES
@@ -47,7 +46,6 @@ def gradient_moments(
     score: ScoreTransform,
     estimator: Estimator = EXACT,
     moment: Moment = "square",
-    start: torch.nn.Module | None = None,
     batch_tokens: int,
     description: str | None = None,
 ) -> dict[str, torch.Tensor]:
@@ -64,8 +62,6 @@ def gradient_moments(
         score: the score s that is differentiated, its temperature and prior as constants.
         estimator: exact, or by random signs.
         moment: 'square', or 'absolute' for the mean of |d s / d theta| (SNIP).
-        start: the block at which the graph begins, where the matrices lie in it and behind it; by default
-            the input embeddings.
         batch_tokens: most tokens in a batch; its activations stay in memory for the backward pass.
         description: name of the progress bar, none without it.
 
@@ -88,7 +84,7 @@ def gradient_moments(
         batches = scorer.target_batches(texts, scores.packed_targets, batch_tokens, max_rows=max_rows)
         with progress_bar(len(texts), description) as bar:
             for batch in batches:
-                with Recorder(matrices, batch.real, moments, apart=signs is None) as recorder:
+                with Recorder(matrices, batch.real, moments, apart=signs is None, rows=batch.rows) as recorder:
                     pairs = scores.of(batch)
                     if signs is None:
                         _add_exactly(recorder, pairs, len(batch.rows))
@@ -97,7 +93,7 @@ def gradient_moments(
                 bar.update(len(set(batch.rows)))
         return moments
 
-    with _frozen_parameters(scorer.model, start):
+    with _frozen_parameters(scorer.model):
         try:
             moments = run(None)
         except Inseparable as found:
@@ -210,10 +206,6 @@ def _check(moments: dict[str, torch.Tensor]) -> None:
         )
 
 
-def _begin_graph(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    split_hidden(args, dict(kwargs))[0].requires_grad_(True)
-
-
 def _refuse_offloaded(model: torch.nn.Module) -> None:
     from accelerate.utils import has_offloaded_params
 
@@ -227,20 +219,14 @@ def _refuse_offloaded(model: torch.nn.Module) -> None:
 
 
 @contextmanager
-def _frozen_parameters(model: torch.nn.Module, start: torch.nn.Module | None) -> Iterator[None]:
-    """Let gradients flow through activations only: the embeddings' output, or a block's input, starts the graph."""
+def _frozen_parameters(model: torch.nn.Module) -> Iterator[None]:
+    """Let gradients flow through activations only; the graph begins at the first matrices that are watched."""
     wanted = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     for parameter, _ in wanted:
         parameter.requires_grad_(False)
-    if start is None:
-        embeddings: Any = model.get_input_embeddings()  # type: ignore[operator]
-        handle = embeddings.register_forward_hook(lambda module, args, output: output.requires_grad_(True))
-    else:
-        handle = start.register_forward_pre_hook(_begin_graph, with_kwargs=True)
     try:
         with torch.enable_grad():
             yield
     finally:
-        handle.remove()
         for parameter, flag in wanted:
             parameter.requires_grad_(flag)

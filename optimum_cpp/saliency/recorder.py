@@ -63,12 +63,19 @@ class Recorder:
         real: (B, S) bool, False on padding.
         moments: where gradients go.
         apart: whether rows are told apart.
+        rows: (B,) numbers of the examples, by which an error names them, where they are known.
     """
 
     def __init__(
-        self, matrices: Sequence[Matrix], real: torch.Tensor, moments: GradientMoments, *, apart: bool
+        self,
+        matrices: Sequence[Matrix],
+        real: torch.Tensor,
+        moments: GradientMoments,
+        *,
+        apart: bool,
+        rows: Sequence[int] = (),
     ) -> None:
-        self.matrices, self.real, self.moments = matrices, real, moments
+        self.matrices, self.real, self.moments, self.rows = matrices, real, moments, rows
         self.apart = apart and len(real) > 1
         self.spans = [_span(row) for row in real.cpu()] if self.apart else []
         self.calls: Counter[str] = Counter()
@@ -96,6 +103,8 @@ class Recorder:
         """
         self.weights = tuple(weights)
         self.missing = self.calls.copy()
+        if not loss.requires_grad:  # nothing that is watched reaches it
+            return
         loss.backward(retain_graph=not last)  # type: ignore[no-untyped-call]
         # Calls that do not reach the loss have no gradient to wait for.
         for name, gradient in self.partial.items():
@@ -108,7 +117,7 @@ class Recorder:
             self.calls[name] += 1
             if self.apart and (self.calls[name] > 1 or token_rows(inputs, self.real) is None):
                 raise Inseparable(name)
-            if not output.requires_grad:  # of inputs that no token embedding reaches
+            if not output.requires_grad:  # nothing before it is watched: the graph begins here
                 output.requires_grad_(True)
             output.register_hook(lambda delta: self._add(name, inputs, delta))  # type: ignore[no-untyped-call]
 
@@ -116,8 +125,17 @@ class Recorder:
 
     def _add(self, name: str, inputs: torch.Tensor, delta: torch.Tensor) -> None:
         if not torch.isfinite(delta).all():
-            raise ModelError(f"Expected finite gradients, but those of {name} hold NaN or infinity; try float32.")
+            raise ModelError(
+                f"Expected finite gradients, but those of {name} hold NaN or infinity{self._where(delta)}; try float32."
+            )
         (self._add_rows if self.apart else self._add_call)(name, inputs, delta)
+
+    def _where(self, delta: torch.Tensor) -> str:
+        """The first example with a gradient that is not finite, where examples can be told apart."""
+        if not self.rows or delta.shape[:-1].numel() != self.real.numel():
+            return ""
+        bad = ~torch.isfinite(delta).reshape(len(self.rows), -1).all(1)
+        return f" on row {self.rows[int(bad.nonzero()[0])]} of the prune role"
 
     def _add_rows(self, name: str, inputs: torch.Tensor, delta: torch.Tensor) -> None:
         """The only call on a batch of several rows."""

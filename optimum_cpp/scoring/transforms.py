@@ -59,8 +59,13 @@ class ScoreTransform:
         """log softmax_y((log p(y | x) - prior_y) / tau), (N, K) float64."""
         shift = 0.0 if self.prior is None else np.asarray(self.prior)
         scaled = (log_p - shift) / self.temperature
-        scaled = scaled - scaled.max(axis=1, keepdims=True)
-        return np.asarray(scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True)))
+        top = scaled.argmax(axis=1)[:, None]
+        scaled = scaled - np.take_along_axis(scaled, top, axis=1)
+        # The top label's own 1 stays out of the sum: added first, it would swallow what a sure model leaves
+        # to the others, and all sure rows would tie at a score of exactly 0.
+        others = np.exp(scaled)
+        np.put_along_axis(others, top, 0.0, axis=1)
+        return np.asarray(scaled - np.log1p(others.sum(axis=1, keepdims=True)))
 
     def probabilities(self, log_p: Array) -> Array:
         """The label softmax, (N, K) float64; its argmax is the predicted label."""

@@ -70,6 +70,13 @@ def test_far_apart_log_probabilities_neither_overflow_nor_saturate() -> None:
     np.testing.assert_allclose(scores, [[0, 1999], [math.log(2)] * 2], atol=1e-12)
 
 
+def test_sure_rows_do_not_tie_at_zero() -> None:
+    """What is left to the others is below the rounding of 1, and still orders the rows."""
+    log_p = np.array([[-1.0, -41.0, -60.0], [-51.0, -1.0, -70.0], [-1.0, -1.0 - 500.0, -600.0]])
+    scores = ScoreTransform("label_nll").nonconformity(log_p)
+    np.testing.assert_allclose(scores[[0, 1, 2], [0, 1, 0]], np.exp([-40.0, -50.0, -500.0]), rtol=1e-7, atol=0)
+
+
 @pytest.mark.parametrize("score", ["label_nll", "prior_nll"])
 @pytest.mark.parametrize("scale", [0.05, 1.0, 30.0])
 def test_the_fitted_temperature_minimises_the_likelihood(log_p: Any, labels: Any, score: str, scale: float) -> None:

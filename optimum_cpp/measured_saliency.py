@@ -132,7 +132,7 @@ def _groups(blocks: Sequence[Block], memory: int) -> list[list[Block]]:
                 f"Expected argument `saliency_memory` to hold the gradient sums of one block, at least "
                 f"{math.ceil(size / 2**20)} MiB, but got {memory}."
             )
-        if size > free:
+        if not groups or size > free:
             groups.append([])
             free = memory * 2**20
         groups[-1].append(block)

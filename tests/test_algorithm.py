@@ -94,7 +94,7 @@ def test_the_conformal_role_stays_shut_until_the_freeze(
     config = small_config(dataset=str(pool_file))
     roles = get_data_roles(config=config)
     tried = []
-    for step in ("squared_gradients", "choose", "freeze"):
+    for step in ("measure_saliency", "choose", "freeze"):
         original = getattr(algorithm, step)
 
         def watched(*args, _original=original, _step=step, **kwargs):
@@ -105,7 +105,7 @@ def test_the_conformal_role_stays_shut_until_the_freeze(
 
         monkeypatch.setattr(algorithm, step, watched)
     result = CPPPruner.from_pretrained(dense_folder).prune(config=config, roles=roles, save_directory=tmp_path / "out")
-    assert tried == ["squared_gradients", "choose", "freeze"]
+    assert tried == ["measure_saliency", "choose", "freeze"]
     assert roles.frozen_digest == result.model.frozen.digest
     assert len(roles.conformal) == 60
 
@@ -146,7 +146,7 @@ def test_references_and_the_choice_stand_in_the_results(pruned: CPPResult) -> No
 def test_lambda_zero_alone_needs_no_gradients(
     dense_folder: Path, pool_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(algorithm, "squared_gradients", lambda *a, **k: pytest.fail("saliency was computed"))
+    monkeypatch.setattr(algorithm, "measure_saliency", lambda *a, **k: pytest.fail("saliency was computed"))
     config = small_config(dataset=str(pool_file), lambda_grid=("0",), base_pruner="magnitude", test_rows="0")
     result = CPPPruner.from_pretrained(dense_folder).prune(config=config, save_directory=tmp_path / "out")
     assert result.results.test == () and result.contract.claims.verdicts is None

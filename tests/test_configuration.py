@@ -39,6 +39,18 @@ BAD_VALUES = [
     ("seed", "x", "whole number"),
     ("prompt", 5, "text"),
     ("length_normalize", "no", "True or False"),
+    ("saliency", "truee", "true, top_k, threshold, all, snip"),
+    ("saliency", None, "text"),
+    ("saliency_score", "nlll", "nll, label_nll, prior_nll"),
+    ("estimator", "gaussian", "exact, rademacher"),
+    ("importance_scale", "cube", "square, root"),
+    ("importance_scale", "absolute", "square, root"),
+    ("num_sketches", 0, "above 0"),
+    ("num_sketches", 1.5, "whole number"),
+    ("num_sketches", True, "whole number"),
+    ("saliency_memory", 0, "above 0"),
+    ("top_k", 0, "above 0"),
+    ("top_k", "3", "whole number"),
 ]
 
 
@@ -49,6 +61,30 @@ def test_a_value_out_of_range_is_one_sentence_that_names_the_field(name: str, va
     message = str(caught.value)
     assert hint in message and "\n" not in message
     assert name in message or name == "selection"
+
+
+@pytest.mark.parametrize("name, value", [("estimator", "rademacher"), ("importance_scale", "root")])
+def test_snip_leaves_no_choice_of_estimator_and_scale(name: str, value: str) -> None:
+    with pytest.raises(
+        UsageError, match=f"`estimator` and `importance_scale` with saliency snip, .* but got .*{value}"
+    ):
+        CPPConfig(saliency="snip", **{name: value})  # type: ignore[arg-type]
+    # Also in a copy, and not as a base pruner.
+    with pytest.raises(UsageError, match="snip"):
+        CPPConfig(saliency="snip").replace(**{name: value})
+    assert getattr(CPPConfig(base_pruner="snip", **{name: value}), name) == value  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("saliency", ["true", "top_k", "threshold", "all"])
+def test_every_other_saliency_takes_every_estimator_and_scale(saliency: str) -> None:
+    config = CPPConfig(saliency=saliency, estimator="rademacher", num_sketches=4, importance_scale="root", top_k=2)
+    assert CPPConfig.from_dict(config.to_dict()) == config
+
+
+def test_the_defaults_are_the_papers() -> None:
+    config = CPPConfig()
+    assert (config.saliency, config.saliency_score, config.importance_scale) == ("true", "nll", "square")
+    assert (config.estimator, config.top_k, config.num_sketches) == ("exact", 3, 1)
 
 
 def test_hostile_decimals_are_refused_at_once() -> None:

@@ -13,7 +13,7 @@ from optimum_cpp.scoring import Score
 
 
 def test_names_of_the_package_itself() -> None:
-    assert list(BASE_PRUNERS) == ["magnitude", "wanda", "sparsegpt", "random"]
+    assert list(BASE_PRUNERS) == ["magnitude", "wanda", "sparsegpt", "random", "gradient", "snip", "wanda++"]
     assert list(SCORES) == ["nll", "label_nll", "prior_nll"]
     assert all(isinstance(BASE_PRUNERS[name], BasePruner) for name in BASE_PRUNERS)
     assert all(isinstance(SCORES[name], Score) for name in SCORES)
@@ -70,5 +70,6 @@ def test_a_base_pruner_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
     BASE_PRUNERS.register("square")(BasePruner(needs="nothing", prune=smallest_square))
     assert list(BASE_PRUNERS)[-1] == "square"
-    request = PruneRequest("m", torch.tensor([[3.0, -1.0]]), None, None, "0", "0.5", torch.Generator())
+    weight = torch.tensor([[3.0, -1.0]])
+    request = PruneRequest("m", weight, None, None, "square", None, "0", "0.5", torch.Generator())
     assert BASE_PRUNERS["square"].prune(request).pruned.tolist() == [[False, True]]

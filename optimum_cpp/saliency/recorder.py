@@ -111,15 +111,18 @@ class Recorder:
             self.moments.add(name, gradient, self.weights[0])
         self.partial.clear()
 
-    def _hook(self, name: str) -> Callable[[Any, tuple[Any, ...], torch.Tensor], None]:
-        def watch(module: Any, args: tuple[Any, ...], output: torch.Tensor) -> None:
+    def _hook(self, name: str) -> Callable[[Any, tuple[Any, ...], torch.Tensor], torch.Tensor]:
+        def watch(module: Any, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
             inputs = args[0].detach()
             self.calls[name] += 1
             if self.apart and (self.calls[name] > 1 or token_rows(inputs, self.real) is None):
                 raise Inseparable(name)
-            if not output.requires_grad:  # nothing before it is watched: the graph begins here
+            begins = not output.requires_grad  # nothing before it is watched: the graph begins here
+            if begins:
                 output.requires_grad_(True)
             output.register_hook(lambda delta: self._add(name, inputs, delta))  # type: ignore[no-untyped-call]
+            # A graph's first tensor must not be changed in place, as Falcon does to its MLP's output.
+            return output.clone() if begins else output
 
         return watch
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from optimum_cpp.blocks import find_blocks, matrices_of
+from optimum_cpp.blocks import Block, find_blocks, matrices_of
 from optimum_cpp.errors import ModelError, UsageError
 from optimum_cpp.pruning import PrunedMatrix, prune_model
+from optimum_cpp.saliency import Saliency
 from optimum_cpp.scoring import ClassifierScorer, LabelScorer, VerbalizerScorer
 from reference_pruners import mixed, sparsegpt, wanda_importance
 from tiny_models import DECODERS, ENCODERS, PROMPT, VERBALIZERS, byte_tokenizer, head_task, task, tiny_model
@@ -40,7 +42,7 @@ def rows_of(name: str) -> list[list[int]]:
 
 def prune(scorer: LabelScorer, **changes: Any) -> tuple[PrunedMatrix, ...]:
     options: dict[str, Any] = dict(
-        base_pruner="wanda", sparsity="0.3", lam="0", squared_gradients=None, batch_tokens=150, seed=0
+        base_pruner="wanda", sparsity="0.3", lam="0", saliency=None, batch_tokens=150, seed=0
     )
     return prune_model(scorer, find_blocks(scorer.model), TEXTS, LABELS, **options | changes)
 
@@ -51,8 +53,8 @@ def weight_of(module: nn.Module) -> Any:
     return weight if isinstance(module, nn.Linear) else weight.T
 
 
-def gradients_of(scorer: LabelScorer) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(5)
+def gradients_of(scorer: LabelScorer, seed: int = 5) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
     matrices = matrices_of(find_blocks(scorer.model))
     return {m.name: torch.rand(m.weight.shape, generator=generator) ** 3 for m in matrices}
 
@@ -102,7 +104,7 @@ def test_statistics_of_a_block_see_the_blocks_before_it_pruned(
     """Against the inputs that hooks see when each example runs through the whole model alone."""
     scorer = scorer_of(name, **config)
     gradients = gradients_of(scorer)
-    prune(scorer, lam="0.3", squared_gradients=gradients, batch_tokens=batch_tokens)
+    prune(scorer, lam="0.3", saliency=Saliency(gradients, "square"), batch_tokens=batch_tokens)
     reference = tiny_model(name, **config)
     modules = dict(reference.named_modules())
     for block in find_blocks(scorer.model):
@@ -133,6 +135,68 @@ def test_sparsegpt_on_the_same_inputs(name: str) -> None:
             np.testing.assert_allclose(found, expected, atol=1e-3)
             assert outcomes[matrix.name].damping == 0.01
             modules[matrix.name].weight.data = matrix.module.weight.data.clone()  # type: ignore[union-attr, operator]
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bert"])
+@pytest.mark.parametrize("base_pruner, lam", [("gradient", "0"), ("gradient", "0.3"), ("snip", "0"), ("snip", "0.3")])
+def test_base_pruners_that_rank_by_the_whole_models_gradients(name: str, base_pruner: str, lam: str) -> None:
+    scorer = scorer_of(name)
+    base, gradients = gradients_of(scorer, seed=6), gradients_of(scorer)
+    dense = {m.name: weight_of(m.module).copy() for m in matrices_of(find_blocks(scorer.model))}
+    prune(scorer, base_pruner=base_pruner, lam=lam, saliency=Saliency(gradients, "square"), base_moments=base)
+    for matrix in matrices_of(find_blocks(scorer.model)):
+        weight, moment = dense[matrix.name], base[matrix.name].double().numpy()
+        importance = moment if base_pruner == "gradient" else np.abs(weight) * moment
+        mixing = gradients[matrix.name].double().numpy() if lam != "0" else None
+        assert_lowest_in_each_row(mixed(importance, weight, mixing, float(lam)), weight_of(matrix.module) == 0, "0.3")
+
+
+def regional_of(model: Any, block: Block, rows: list[list[int]]) -> dict[str, Any]:
+    """Mean over examples, each alone through the whole model, of the squared gradient of the block's output norm."""
+    outputs: list[Any] = []
+    handle = block.module.register_forward_hook(lambda module, args, output: outputs.append(output))
+    weights = {f"{m.name}.weight": m.module.weight.detach() for m in block.matrices}
+
+    def norm(chosen: dict[str, Any], ids: list[int]) -> Any:
+        torch.func.functional_call(model, chosen, (torch.tensor([ids]),))
+        output = outputs.pop()
+        return (output[0] if isinstance(output, tuple) else output).square().sum().sqrt()
+
+    squares = [{k: g.detach().square() for k, g in torch.func.grad(norm)(weights, ids).items()} for ids in rows]
+    handle.remove()
+    means = {m.name: torch.stack([s[f"{m.name}.weight"] for s in squares]).mean(0) for m in block.matrices}
+    linear = {m.name: isinstance(m.module, nn.Linear) for m in block.matrices}
+    return {key: (value if linear[key] else value.T).double().numpy() for key, value in means.items()}
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 150])
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt2", "bert"])
+def test_wanda_plus_plus_on_the_same_inputs(name: str, batch_tokens: int) -> None:
+    """Norms and regional gradients of a block both see the blocks before it pruned, and its own matrices dense."""
+    scorer = scorer_of(name)
+    gradients = gradients_of(scorer)
+    saliency = Saliency(gradients, "root")
+    prune(scorer, base_pruner="wanda++", lam="0.3", saliency=saliency, batch_tokens=batch_tokens)
+    reference = tiny_model(name)
+    modules = dict(reference.named_modules())
+    for block, twin in zip(find_blocks(scorer.model), find_blocks(reference), strict=True):
+        inputs = token_inputs(reference, [matrix.name for matrix in block.matrices], rows_of(name))
+        regional = regional_of(reference, twin, rows_of(name))
+        for matrix in block.matrices:
+            dense = weight_of(modules[matrix.name])
+            base = wanda_importance(dense, inputs[matrix.name]) + 100 * np.abs(dense) * np.sqrt(regional[matrix.name])
+            cal = np.abs(dense) * np.sqrt(gradients[matrix.name].double().numpy())
+            importance = 0.7 * base / np.linalg.norm(base) + 0.3 * cal / np.linalg.norm(cal)
+            assert_lowest_in_each_row(importance, weight_of(matrix.module) == 0, "0.3")
+        for matrix in block.matrices:
+            modules[matrix.name].weight.data = matrix.module.weight.data.clone()  # type: ignore[union-attr, operator]
+
+
+def test_wanda_plus_plus_where_examples_share_inputs() -> None:
+    with pytest.raises(ModelError, match=r"query_proj, but they share some; for wanda\+\+ .* --batch_tokens 1"):
+        prune(scorer_of("deberta_v2"), base_pruner="wanda++")
+    outcomes = prune(scorer_of("deberta_v2"), base_pruner="wanda++", batch_tokens=1, sparsity="0.5")
+    assert all(outcome.zeros * 2 == outcome.size for outcome in outcomes)
 
 
 def test_pruning_earlier_blocks_matters() -> None:
@@ -179,7 +243,7 @@ def test_sparsity_zero_changes_nothing(base_pruner: str, sparsity: str) -> None:
     scorer.model.model.layers[0].mlp.up_proj.weight.data[0, :7] = 0
     before = {key: value.clone() for key, value in scorer.model.state_dict().items()}
     outcomes = prune(
-        scorer, base_pruner=base_pruner, sparsity=sparsity, lam="0.3", squared_gradients=gradients_of(scorer)
+        scorer, base_pruner=base_pruner, sparsity=sparsity, lam="0.3", saliency=Saliency(gradients_of(scorer), "square")
     )
     assert all(torch.equal(value, before[key]) for key, value in scorer.model.state_dict().items())
     assert {outcome.name: outcome.zeros for outcome in outcomes if outcome.zeros} == {"model.layers.0.mlp.up_proj": 7}
@@ -188,8 +252,8 @@ def test_sparsity_zero_changes_nothing(base_pruner: str, sparsity: str) -> None:
 @functools.cache
 def pruned_weights(base_pruner: str, lam: str, with_gradients: bool, seed: int = 0) -> dict[str, torch.Tensor]:
     scorer = scorer_of("llama")
-    gradients = gradients_of(scorer) if with_gradients else None
-    prune(scorer, base_pruner=base_pruner, lam=lam, squared_gradients=gradients, seed=seed)
+    saliency = Saliency(gradients_of(scorer), "square") if with_gradients else None
+    prune(scorer, base_pruner=base_pruner, lam=lam, saliency=saliency, seed=seed)
     return {matrix.name: matrix.weight for matrix in matrices_of(find_blocks(scorer.model))}
 
 
@@ -209,19 +273,26 @@ def test_random_masks_follow_the_seed_and_differ_between_matrices() -> None:
     assert all(not torch.equal(a, b) for i, a in enumerate(masks) for b in masks[:i])
     scorer = scorer_of("llama")
     blocks = find_blocks(scorer.model, target_modules=["model.layers.1.mlp.up_proj"])
-    options: dict[str, Any] = dict(base_pruner="random", sparsity="0.3", lam="0", squared_gradients=None)
+    options: dict[str, Any] = dict(base_pruner="random", sparsity="0.3", lam="0", saliency=None)
     prune_model(scorer, blocks, TEXTS, LABELS, **options, batch_tokens=150, seed=0)
     assert torch.equal(blocks[1].matrices[0].weight, first["model.layers.1.mlp.up_proj"])
 
 
-def test_lambda_without_gradients() -> None:
-    with pytest.raises(ModelError, match=r"squared gradients for lambda = 0\.3, but there are none"):
+def test_lambda_without_a_saliency() -> None:
+    with pytest.raises(ModelError, match=r"a saliency for lambda = 0\.3, but there is none"):
         prune(scorer_of("llama"), lam="0.3")
 
 
 def test_an_unknown_base_pruner() -> None:
-    with pytest.raises(UsageError, match="base pruner among magnitude, wanda, sparsegpt, random, but got 'wand'"):
+    names = "magnitude, wanda, sparsegpt, random, gradient, snip, wanda++"
+    with pytest.raises(UsageError, match=re.escape(f"base pruner among {names}, but got 'wand'")):
         prune(scorer_of("llama"), base_pruner="wand")
+
+
+def test_a_base_pruner_without_its_gradients() -> None:
+    for base_pruner in ("gradient", "snip"):
+        with pytest.raises(ModelError, match=f"gradients for the base pruner {base_pruner}, but there are none"):
+            prune(scorer_of("llama"), base_pruner=base_pruner)
 
 
 @pytest.mark.parametrize("base_pruner", ["wanda", "sparsegpt"])
@@ -253,7 +324,7 @@ def test_bfloat16_models_keep_their_dtype_and_kept_weights(base_pruner: str) -> 
 def test_only_the_chosen_matrices_are_pruned() -> None:
     scorer = scorer_of("gpt2")
     blocks = find_blocks(scorer.model, target_modules=["1.mlp.c_proj"])
-    options: dict[str, Any] = dict(base_pruner="wanda", sparsity="0.5", lam="0", squared_gradients=None)
+    options: dict[str, Any] = dict(base_pruner="wanda", sparsity="0.5", lam="0", saliency=None)
     outcomes = prune_model(scorer, blocks, TEXTS, LABELS, **options, batch_tokens=150, seed=0)
     assert [outcome.name for outcome in outcomes] == ["transformer.h.1.mlp.c_proj"]
     matrices = matrices_of(find_blocks(scorer.model))

@@ -12,7 +12,8 @@ from optimum_cpp.pruning import PruneRequest
 from optimum_cpp.pruning.sparsegpt import prune_by_sparsegpt
 from optimum_cpp.pruning.statistics import InputStatistics
 from optimum_cpp.registry import BASE_PRUNERS
-from reference_pruners import sparsegpt
+from optimum_cpp.saliency import Scale
+from reference_pruners import lowest, sparsegpt
 
 
 def data(rows: int, width: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -25,13 +26,19 @@ def data(rows: int, width: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor
 
 
 def request_of(
-    weight: torch.Tensor, statistics: InputStatistics, gradients: torch.Tensor | None = None, lam: str = "0"
+    weight: torch.Tensor,
+    statistics: InputStatistics,
+    gradients: torch.Tensor | None = None,
+    lam: str = "0",
+    scale: Scale = "square",
 ) -> PruneRequest:
     return PruneRequest(
         name="model.layers.0.fc",
         weight=weight,
         statistics=statistics,
-        squared_gradients=gradients,
+        moment=gradients,
+        scale=scale,
+        base_moment=None,
         lam=lam,
         sparsity="0.5",
         generator=torch.Generator(),
@@ -64,6 +71,22 @@ def test_column_by_column_with_an_explicit_inverse(width: int, lam: str) -> None
     assert outcome.damping == 0.01
     # Compensation moves what is kept, by far more than the tolerance.
     assert np.abs(expected - weight.numpy())[~pruned].max() > 0.1
+
+
+@pytest.mark.parametrize("scale, power", [("root", 0.5), ("absolute", 1.0)])
+def test_other_scales_read_the_weights_of_the_moment(scale: Scale, power: float) -> None:
+    """In one block every score is of the dense weights, so a mask can be worked out beforehand."""
+    weight, gradients, inputs = data(10, 24, 72)
+    w, g, x = arrays(weight, gradients, inputs)
+    hessian = 2 / len(x) * x.T @ x
+    hessian += 0.01 * np.trace(hessian) / 24 * np.eye(24)
+    upper = np.linalg.cholesky(np.linalg.inv(hessian)).T
+    base, saliency = w**2 / np.diag(upper) ** 2, np.abs(w) * g**power
+    score = 0.5 * base / np.linalg.norm(base) + 0.5 * saliency / np.linalg.norm(saliency)
+    outcome = prune_by_sparsegpt(request_of(weight, statistics_of(inputs), gradients, "0.5", scale))
+    np.testing.assert_array_equal(outcome.pruned.numpy(), lowest(score.reshape(1, -1), "0.5").reshape(10, 24))
+    square = prune_by_sparsegpt(request_of(weight, statistics_of(inputs), gradients, "0.5"))
+    assert not torch.equal(outcome.pruned, square.pruned)
 
 
 def test_every_block_of_128_columns_holds_the_exact_count() -> None:

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 from accelerate import cpu_offload
-from torch.func import functional_call, grad
+from torch.func import functional_call, grad, grad_and_value
 
 from optimum_cpp.blocks import find_blocks, matrices_of
-from optimum_cpp.errors import ModelError
-from optimum_cpp.saliency import gradient_moments
+from optimum_cpp.errors import ModelError, UsageError
+from optimum_cpp.saliency import Estimator, gradient_moments
 from optimum_cpp.scoring import ClassifierScorer, LabelScorer, ScoreTransform, VerbalizerScorer
 from tiny_models import DECODERS, ENCODERS, PROMPT, VERBALIZERS, byte_tokenizer, head_task, task, tiny_model
+from tiny_models import LABELS as LABEL_NAMES
 
 TEXTS = ("the quick brown fox", "a thing", "x", "she sold the thinnest shells", "over there")
 LABELS = (3, 0, 2, 1, 2)
@@ -223,6 +224,17 @@ def test_flags_come_back_after_an_error_too() -> None:
     assert not any(module._forward_hooks for module in scorer.model.modules())
 
 
+@pytest.mark.parametrize("name", ["gpt_neox", "falcon", "bert", "deberta_v2"])
+def test_each_matrix_alone_has_the_gradients_that_it_has_among_all(name: str) -> None:
+    """The graph then begins at that matrix, also where the model goes on to change its output in place (Falcon)."""
+    scorer = scorer_of(name)
+    expected = gradients_of(scorer)
+    targets = [(label,) for label in LABELS]
+    for matrix in matrices_of(find_blocks(scorer.model)):
+        found = gradient_moments(scorer, [matrix], TEXTS, targets, score=NLL, batch_tokens=4096)
+        assert_equal({matrix.name: found[matrix.name].numpy()}, {matrix.name: expected[matrix.name]}, 1e-6)
+
+
 @pytest.mark.parametrize("context", [torch.no_grad, torch.enable_grad])
 def test_gradients_are_taken_whatever_the_caller_switched_off(context: Any) -> None:
     with context():
@@ -255,3 +267,375 @@ def test_weights_on_the_meta_device_are_refused() -> None:
     scorer.model.model.layers[1].mlp.up_proj.to("meta")
     with pytest.raises(ModelError, match=r"but model\.layers\.1\.mlp\.up_proj is offloaded"):
         gradients_of(scorer)
+
+
+Tables = list[dict[str, Any]]
+Sets = tuple[tuple[int, ...], ...]
+TRUE: Sets = tuple((label,) for label in LABELS)
+TOP: Sets = ((3, 0), (0, 2), (1, 3), (1, 2), (0, 3))
+MIXED: Sets = ((3,), (1, 0), (3, 1, 2), (0, 1, 2, 3), (2,))
+# Near the labels' mean log p, so that no softmax is saturated.
+PRIOR = (-19.0, -28.5, -33.0, -6.5, -39.5, -46.0)
+ENCODER_PRIOR = (-1.0, -2.0, -0.5, -1.5)
+
+
+def number_of_labels(name: str) -> int:
+    return 4 if is_encoder(name) else len(VERBALIZERS)
+
+
+def every_label(name: str) -> Sets:
+    return (tuple(range(number_of_labels(name))),) * len(TEXTS)
+
+
+def log_probability(name: str, model: Any, row: int, label: int) -> Callable[[dict[str, Any]], Any]:
+    """log p(y | x) of one pair alone, without padding, as a function of the parameters."""
+    if is_encoder(name):
+        ids = torch.tensor([ENCODER_TOKENIZER(TEXTS[row])["input_ids"]])
+        return lambda parameters: functional_call(model, parameters, (ids,)).logits[0].log_softmax(-1)[label]
+    prompt = PROMPT.replace("{text}", TEXTS[row])
+    ids = torch.tensor([DECODER_TOKENIZER(prompt + VERBALIZERS[label])["input_ids"]])
+    places = range(len(DECODER_TOKENIZER(prompt)["input_ids"]), ids.shape[1])
+
+    def log_p(parameters: dict[str, Any]) -> Any:
+        table = functional_call(model, parameters, (ids,), {"use_cache": False}).logits[0].log_softmax(-1)
+        return sum(table[place - 1, ids[0, place]] for place in places)
+
+    return log_p
+
+
+def jacobians_of(name: str, model: Any) -> tuple[Any, Tables]:
+    """(N, K) log p, and for each example the (K, d_out, d_in) gradients of its labels' log p, from torch.func."""
+    parameters = {key: value.detach() for key, value in model.named_parameters()}
+    matrices = [matrix.name for matrix in matrices_of(find_blocks(model))]
+    values, gradients = [], []
+    for row in range(len(TEXTS)):
+        pairs = [
+            grad_and_value(log_probability(name, model, row, label))(parameters)
+            for label in range(number_of_labels(name))
+        ]
+        values.append([float(value) for _, value in pairs])
+        tables = {m: np.stack([found[f"{m}.weight"].numpy() for found, _ in pairs]) for m in matrices}
+        gradients.append({m: t.transpose(0, 2, 1) if name == "gpt2" else t for m, t in tables.items()})
+    return np.array(values), gradients
+
+
+@functools.cache
+def jacobians(name: str) -> tuple[Any, Tables]:
+    return jacobians_of(name, tiny_model(name, dtype=torch.float64))
+
+
+def score_gradients(log_p: Any, gradients: Tables, score: ScoreTransform) -> Tables:
+    """Gradients of s(x, y), by the chain rule: -J_y, or (sum_k p_k J_k - J_y) / tau for a label softmax p."""
+    if score.score == "nll":
+        return [{name: -table for name, table in row.items()} for row in gradients]
+    scaled = (log_p - np.array(score.prior or 0.0)) / score.temperature
+    p = np.exp(scaled - scaled.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    return [
+        {name: (np.tensordot(p[n], table, 1) - table) / score.temperature for name, table in row.items()}
+        for n, row in enumerate(gradients)
+    ]
+
+
+def mean_moments(gradients: Tables, targets: Sets, moment: str = "square") -> dict[str, Any]:
+    """1/N sum_i 1/|Y_i| sum_{y in Y_i} of g^2 or |g|."""
+    power = np.square if moment == "square" else np.abs
+    return {
+        name: np.mean([power(row[name][list(y)]).mean(0) for row, y in zip(gradients, targets, strict=True)], axis=0)
+        for name in gradients[0]
+    }
+
+
+def moments_of(scorer: LabelScorer, targets: Sets, texts: Sequence[str] = TEXTS, **options: Any) -> dict[str, Any]:
+    given: dict[str, Any] = dict(score=NLL, batch_tokens=4096) | options
+    found = gradient_moments(scorer, matrices_of(find_blocks(scorer.model)), texts, targets, **given)
+    return {name: tensor.numpy() for name, tensor in found.items()}
+
+
+def scores_for(name: str) -> list[ScoreTransform]:
+    prior = ENCODER_PRIOR if is_encoder(name) else PRIOR
+    return [
+        NLL,
+        ScoreTransform("label_nll"),
+        ScoreTransform("label_nll", 3.5),
+        ScoreTransform("prior_nll", 1.0, prior),
+        ScoreTransform("prior_nll", 2.5, prior),
+    ]
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 90, 4096])
+@pytest.mark.parametrize("targets", ["true", "top", "mixed", "all"])
+@pytest.mark.parametrize("name", ["gpt_neox", "gpt2", "bert", "deberta_v2"])
+def test_candidate_labels_against_single_pairs(name: str, targets: str, batch_tokens: int) -> None:
+    sets = {"true": TRUE, "top": TOP, "mixed": MIXED, "all": every_label(name)}[targets]
+    log_p, gradients = jacobians(name)
+    expected = mean_moments(score_gradients(log_p, gradients, NLL), sets)
+    assert_equal(moments_of(scorer_of(name), sets, batch_tokens=batch_tokens), expected, 1e-9)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 4096])
+@pytest.mark.parametrize("targets", ["true", "mixed", "all"])
+@pytest.mark.parametrize("number", range(1, 5))
+@pytest.mark.parametrize("name", ["gpt_neox", "gpt2", "bert"])
+def test_scores_that_compare_labels(name: str, number: int, targets: str, batch_tokens: int) -> None:
+    score = scores_for(name)[number]
+    sets = {"true": TRUE, "mixed": MIXED, "all": every_label(name)}[targets]
+    log_p, gradients = jacobians(name)
+    expected = mean_moments(score_gradients(log_p, gradients, score), sets)
+    found = moments_of(scorer_of(name), sets, score=score, batch_tokens=batch_tokens)
+    assert_equal(found, expected, 1e-9)
+    # Another score of the same labels is far away, so this can fail; an encoder's label_nll alone is its nll.
+    for other in scores_for(name):
+        if other != score and not (is_encoder(name) and {other.score, score.score} == {"nll", "label_nll"}):
+            with pytest.raises(AssertionError):
+                assert_equal(found, mean_moments(score_gradients(log_p, gradients, other), sets), 1e-2)
+
+
+@pytest.mark.parametrize("name", ["gpt_neox", "bert", "deberta_v2"])
+def test_absolute_moments_are_means_of_absolute_gradients(name: str) -> None:
+    log_p, gradients = jacobians(name)
+    for sets in (TRUE, MIXED):
+        for score in (NLL, scores_for(name)[4]):
+            expected = mean_moments(score_gradients(log_p, gradients, score), sets, "absolute")
+            assert_equal(moments_of(scorer_of(name), sets, score=score, moment="absolute"), expected, 1e-9)
+
+
+def test_length_normalised_candidate_labels() -> None:
+    log_p, gradients = jacobians("gpt_neox")
+    tokens = [len(DECODER_TOKENIZER(v, add_special_tokens=False)["input_ids"]) for v in VERBALIZERS]
+    assert len(set(tokens)) > 1
+    lengths = np.array(tokens)
+    scaled = [{name: table / lengths[:, None, None] for name, table in row.items()} for row in gradients]
+    for score in (NLL, scores_for("gpt_neox")[2]):
+        expected = mean_moments(score_gradients(log_p / lengths, scaled, score), MIXED)
+        assert_equal(moments_of(scorer_of("gpt_neox", length_normalize=True), MIXED, score=score), expected, 1e-9)
+
+
+@pytest.mark.parametrize("name", ["gpt_neox", "bert"])
+def test_the_order_of_rows_and_of_labels_does_not_matter(name: str) -> None:
+    expected = moments_of(scorer_of(name), MIXED)
+    backwards = tuple(labels[::-1] for labels in MIXED)
+    assert_equal(moments_of(scorer_of(name), backwards), expected, 1e-12)
+    order = (3, 0, 4, 2, 1)
+    rows = tuple(MIXED[row] for row in order)
+    assert_equal(moments_of(scorer_of(name), rows, [TEXTS[row] for row in order]), expected, 1e-12)
+
+
+@pytest.mark.parametrize("score", [NLL, ScoreTransform("prior_nll", 2.5, PRIOR)])
+def test_the_order_of_the_label_space_does_not_matter(score: ScoreTransform) -> None:
+    expected = moments_of(scorer_of("gpt_neox"), MIXED, score=score)
+    order = (4, 2, 0, 5, 1, 3)  # the new column n holds the old label order[n]
+    own = task([LABEL_NAMES[label] for label in order], [VERBALIZERS[label] for label in order])
+    model = tiny_model("gpt_neox", dtype=torch.float64)
+    scorer = VerbalizerScorer(model, DECODER_TOKENIZER, own, max_text_tokens=32)
+    sets = tuple(tuple(order.index(label) for label in labels) for labels in MIXED)
+    prior = tuple(score.prior[label] for label in order) if score.prior else None
+    moved = ScoreTransform(score.score, score.temperature, prior)
+    assert_equal(moments_of(scorer, sets, score=moved), expected, 1e-11)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 90, 4096])
+@pytest.mark.parametrize("name", ["gpt_neox", "gpt2"])
+def test_pairs_that_cannot_be_packed_are_sequences_of_their_own(name: str, batch_tokens: int) -> None:
+    scorer = scorer_of(name)
+    assert isinstance(scorer, VerbalizerScorer) and scorer.packed
+    scorer.packed = False
+    for moment in ("square", "absolute"):
+        expected = mean_moments(jacobians(name)[1], MIXED, moment)
+        assert_equal(moments_of(scorer, MIXED, batch_tokens=batch_tokens, moment=moment), expected, 1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_enable.*:FutureWarning")
+@pytest.mark.parametrize("sets", [TRUE, MIXED])
+def test_gradient_checkpointing_changes_nothing(sets: Sets) -> None:
+    scorer = scorer_of("gpt_neox")
+    expected = moments_of(scorer, sets)
+    scorer.model.gradient_checkpointing_enable()
+    scorer.model.train()
+    assert not [m for m in scorer.model.modules() if isinstance(m, torch.nn.Dropout) and m.p > 0]
+    layer = scorer.model.gpt_neox.layers[0].mlp
+    runs: list[int] = []
+    handle = layer.register_forward_hook(lambda *_: runs.append(1))
+    assert_equal(moments_of(scorer, sets), expected, 1e-12)
+    handle.remove()
+    assert len(runs) > len({len(labels) for labels in sets})  # blocks did run again
+
+
+def test_one_forward_pass_serves_all_labels_of_a_batch() -> None:
+    scorer = scorer_of("gpt_neox")
+    passes: list[int] = []
+    handle = scorer.model.get_input_embeddings().register_forward_hook(lambda *_: passes.append(1))
+    moments_of(scorer, every_label("gpt_neox"))
+    moments_of(scorer, every_label("gpt_neox"), estimator=Estimator(3))
+    handle.remove()
+    assert len(passes) == 2
+
+
+def test_a_mean_of_absolute_values_by_random_signs_is_refused() -> None:
+    with pytest.raises(UsageError, match="exact estimator for a mean of absolute gradients, but got random signs"):
+        moments_of(scorer_of("gpt_neox"), TRUE, moment="absolute", estimator=Estimator(1))
+
+
+@pytest.mark.parametrize("score", [ScoreTransform("label_nll"), ScoreTransform("prior_nll", 1.0, PRIOR)])
+@pytest.mark.parametrize("estimator", [Estimator(), Estimator(1)])
+def test_scores_that_compare_labels_need_them_in_one_pass(score: ScoreTransform, estimator: Estimator) -> None:
+    scorer = scorer_of("gpt_neox")
+    assert isinstance(scorer, VerbalizerScorer)
+    scorer.packed = False
+    with pytest.raises(ModelError, match=rf"one pass for --saliency_score {score.score}, but .*; use nll"):
+        moments_of(scorer, TRUE, score=score, estimator=estimator)
+
+
+@pytest.mark.parametrize("estimator", [Estimator(), Estimator(2)])
+def test_bad_gradients_of_candidate_labels(estimator: Estimator) -> None:
+    scorer = scorer_of("gpt_neox")
+    scorer.model.gpt_neox.layers[1].mlp.dense_4h_to_h.weight.data[3, 3] = float("nan")
+    with pytest.raises(ModelError, match=r"finite gradients, but those of gpt_neox\.layers\.\d\.[a-z_.0-9]+ hold NaN"):
+        moments_of(scorer, MIXED, estimator=estimator)
+    scorer = scorer_of("gpt_neox")
+    scorer.model.get_output_embeddings().weight.data.zero_()
+    with pytest.raises(ModelError, match="every gradient is zero"):
+        moments_of(scorer, MIXED, estimator=estimator)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 4096])
+@pytest.mark.parametrize("estimator", [Estimator(), Estimator(2)])
+def test_gradients_that_are_not_finite_name_the_row(estimator: Estimator, batch_tokens: int) -> None:
+    """Only the third text holds a z."""
+    scorer = scorer_of("gpt_neox")
+    texts = ["a thing", "over there", "a zoo", "she sold"]
+    token = DECODER_TOKENIZER.convert_tokens_to_ids("z")
+    scorer.model.get_input_embeddings().weight.data[token] = float("nan")
+    with pytest.raises(ModelError, match="NaN or infinity on row 2 of the prune role"):
+        moments_of(scorer, MIXED[:4], texts, estimator=estimator, batch_tokens=batch_tokens)
+
+
+def signs_of(sketches: int, seed: int, name: str) -> Any:
+    """(S, N, K) of -1 and 1: one draw for all rows and labels, before there are batches."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (sketches, len(TEXTS), number_of_labels(name))
+    return torch.randint(0, 2, shape, generator=generator, dtype=torch.int8).numpy().astype(int) * 2 - 1
+
+
+def sketch_by_hand(gradients: Tables, sets: Sets, batches: Sequence[Sequence[int]], signs: Any) -> dict[str, Any]:
+    """Mean over sketches of 1/N sum over batches of (sum of sign * sqrt(1 / |Y|) * g)^2."""
+    found = {}
+    for matrix in gradients[0]:
+        totals = [
+            sum(
+                table[row, label] / np.sqrt(len(sets[row])) * gradients[row][matrix][label]
+                for row in rows
+                for label in sets[row]
+            )
+            ** 2
+            for table in signs
+            for rows in batches
+        ]
+        found[matrix] = np.sum(totals, axis=0) / len(signs) / len(sets)
+    return found
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 90, 4096])
+@pytest.mark.parametrize("sketches", [1, 3])
+@pytest.mark.parametrize("name", ["gpt_neox", "bert", "deberta_v2"])
+def test_signs_belong_to_rows_and_labels_whatever_the_batches(name: str, sketches: int, batch_tokens: int) -> None:
+    """Also where examples share inputs (DeBERTa): a sketch needs no rows apart."""
+    scorer = scorer_of(name)
+    rows_seen: list[int] = []
+    handle = scorer.model.get_input_embeddings().register_forward_hook(
+        lambda module, args, output: rows_seen.append(len(args[0]))
+    )
+    found = moments_of(scorer, MIXED, batch_tokens=batch_tokens, estimator=Estimator(sketches, 7))
+    handle.remove()
+    batches = [batch.rows for batch in scorer.target_batches(TEXTS, MIXED, batch_tokens)]
+    assert rows_seen == [len(rows) for rows in batches]
+    assert_equal(found, sketch_by_hand(jacobians(name)[1], MIXED, batches, signs_of(sketches, 7, name)), 1e-9)
+
+
+def test_sketches_of_a_score_that_compares_labels() -> None:
+    score = scores_for("gpt_neox")[4]
+    gradients = score_gradients(*jacobians("gpt_neox"), score)
+    found = moments_of(scorer_of("gpt_neox"), MIXED, score=score, estimator=Estimator(2, 5))
+    assert_equal(found, sketch_by_hand(gradients, MIXED, [range(5)], signs_of(2, 5, "gpt_neox")), 1e-9)
+
+
+def test_sketches_do_not_depend_on_the_order_of_labels_and_follow_the_seed() -> None:
+    scorer = scorer_of("gpt_neox")
+    first = moments_of(scorer, MIXED, estimator=Estimator(1, 3))
+    backwards = tuple(labels[::-1] for labels in MIXED)
+    assert_equal(moments_of(scorer, backwards, estimator=Estimator(1, 3)), first, 1e-11)
+    with pytest.raises(AssertionError):
+        assert_equal(moments_of(scorer, MIXED, estimator=Estimator(1, 4)), first, 1e-3)
+
+
+def test_sketches_of_pairs_that_cannot_be_packed() -> None:
+    scorer = scorer_of("gpt_neox")
+    assert isinstance(scorer, VerbalizerScorer)
+    scorer.packed = False
+    found = moments_of(scorer, MIXED, estimator=Estimator(2, 9))
+    assert_equal(found, sketch_by_hand(jacobians("gpt_neox")[1], MIXED, [range(5)], signs_of(2, 9, "gpt_neox")), 1e-9)
+
+
+SEEDS = 400
+
+
+@pytest.fixture(scope="module")
+def small() -> tuple[LabelScorer, Any, Any]:
+    """A model of 448 weights, all labels: its scorer, the exact moments, and the exact variance of one sketch.
+
+    All rows stand in one batch. With a = sqrt(w) g of every pair, the variance of (sum of sign * a)^2 is
+    2 ((sum of a^2)^2 - sum of a^4).
+    """
+    sizes = dict(hidden_size=8, intermediate_size=12, num_hidden_layers=1, num_attention_heads=2)
+    model = tiny_model("gpt_neox", dtype=torch.float64, **sizes)
+    _, gradients = jacobians_of("gpt_neox", model)
+    tables = [np.concatenate([table.reshape(6, -1) for table in row.values()], axis=1) for row in gradients]
+    squares = np.concatenate(tables) ** 2 / 6 / len(TEXTS)  # (30, 448)
+    variance = 2 * (squares.sum(0) ** 2 - (squares**2).sum(0))
+    scorer = VerbalizerScorer(model, DECODER_TOKENIZER, task(), max_text_tokens=32)
+    return scorer, squares.sum(0), variance
+
+
+def estimates(scorer: LabelScorer, sketches: int, seeds: Sequence[int]) -> Any:
+    """(len(seeds), weights): every weight of every matrix in one row."""
+    targets = every_label("gpt_neox")
+    found = [moments_of(scorer, targets, estimator=Estimator(sketches, seed)) for seed in seeds]
+    return np.stack([np.concatenate([array.ravel() for array in row.values()]) for row in found])
+
+
+def test_the_mean_of_sketches_is_the_exact_value(small: Any) -> None:
+    """Every weight's error in units of its standard error, which is known exactly.
+
+    A sketch is skewed, and the errors of one seed's weights depend on one another, so that some may lie
+    beyond 4 together: at most one in a hundred may. The sum over the weights is one number for each seed,
+    and the mean of 400 such numbers lies within 4 standard errors.
+    """
+    scorer, exact, variance = small
+    sketches = estimates(scorer, 1, range(SEEDS))
+    errors = (sketches.mean(0) - exact) / np.sqrt(variance / SEEDS)
+    assert errors.size == 448
+    assert (np.abs(errors) > 4).mean() <= 0.01 and np.sqrt((errors**2).mean()) < 2
+    for totals, expected in ((sketches.sum(1), exact.sum()), ((sketches / exact).mean(1), 1)):
+        assert abs(totals.mean() - expected) < 4 * totals.std(ddof=1) / np.sqrt(SEEDS)
+    # One sketch alone is far from the exact value, and a mean over 400 is not: a bias would be seen.
+    assert np.median(np.abs(sketches[0] / exact - 1)) > 0.5
+    assert np.median(np.abs(sketches.mean(0) / exact - 1)) < 0.1
+
+
+def test_the_variance_falls_as_one_over_the_number_of_sketches(small: Any) -> None:
+    """In units of the exact variance of one sketch, averaged over the weights."""
+    scorer, _, variance = small
+    for sketches, seeds in ((1, 300), (4, 150), (16, 60)):
+        found = estimates(scorer, sketches, range(1000, 1000 + seeds)).var(0, ddof=1)
+        assert (found / variance).mean() == pytest.approx(1 / sketches, rel=0.2), sketches
+
+
+def test_smaller_batches_lower_the_variance(small: Any) -> None:
+    """A sketch for each row alone has no cross terms between rows."""
+    scorer, exact, variance = small
+    targets = every_label("gpt_neox")
+    apart = [moments_of(scorer, targets, estimator=Estimator(1, seed), batch_tokens=1) for seed in range(100)]
+    found = np.stack([np.concatenate([array.ravel() for array in row.values()]) for row in apart])
+    assert (found.var(0, ddof=1) / variance).mean() < 0.5
+    totals = found.sum(1)
+    assert abs(totals.mean() - exact.sum()) < 4 * totals.std(ddof=1) / 10

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from optimum_cpp.scoring.packing import PackedBatch, attention_masks, pack
-from optimum_cpp.scoring.trie import build_trie
+from optimum_cpp.scoring.trie import TokenTrie, build_trie
 
 PAD = 99
 # Nodes 1, 5, then 2 under 1.
@@ -54,6 +54,55 @@ def test_who_sees_whom(batch: PackedBatch) -> None:
         [0, 0, 1, 1, 0, 1],
     ]
     np.testing.assert_array_equal(batch.visible.numpy(), np.array([first, second], dtype=bool))
+
+
+# As many labels each, but other nodes, queries and edges; the last has no node at all.
+TRIES = [TRIE, build_trie([(1, 4), (5, 6), (1, 2, 3, 7), (8,)]), build_trie([(4,), (3,), (2,), (1,)])]
+PROMPTS = [(10, 11, 12), (20,), (30, 31, 32, 33, 34, 35, 36)]
+
+
+def tokens_before(batch: PackedBatch, place: int) -> tuple[int, ...]:
+    """The tokens that a flat position sees, itself included, in the order of their logical positions."""
+    row, column = divmod(place, batch.input_ids.shape[1])
+    seen = batch.visible[row, column].nonzero()[:, 0]
+    seen = seen[batch.position_ids[row, seen].argsort()]
+    assert batch.position_ids[row, seen].tolist() == list(range(len(seen)))
+    return tuple(batch.input_ids[row, seen].tolist())
+
+
+def test_every_pair_scores_its_own_tokens_behind_its_own_prompt() -> None:
+    """Each edge on a pair's path predicts the next token, from a query that sees the prompt and those before it."""
+    batch = pack(PROMPTS, TRIES, PAD)
+    found: list[list[tuple[tuple[int, ...], int]]] = [[] for _ in range(12)]
+    for edge, pair in zip(batch.path_edges.tolist(), batch.path_pairs.tolist(), strict=True):
+        query = int(batch.queries[batch.edge_queries[edge]])
+        found[pair].append((tokens_before(batch, query), int(batch.edge_tokens[edge])))
+    labels = [
+        *((1, 2, 3), (1, 4), (5, 6), (8,)),
+        *((1, 4), (5, 6), (1, 2, 3, 7), (8,)),
+        *((4,), (3,), (2,), (1,)),
+    ]
+    for pair, label in enumerate(labels):
+        prompt = PROMPTS[pair // 4]
+        assert found[pair] == [(prompt + label[:end], token) for end, token in enumerate(label)]
+
+
+def test_the_head_is_needed_at_the_last_prompt_token_and_the_nodes_only() -> None:
+    batch = pack(PROMPTS, TRIES, PAD)
+    assert batch.input_ids.shape == (3, 7)
+    assert batch.queries.tolist() == [3, 4, 5, 6, 9, 10, 11, 12, 13, 20]
+    assert sorted(set(batch.edge_queries.tolist())) == list(range(len(batch.queries)))
+    assert len(batch.edge_tokens) == sum(len(trie.edge_tokens) for trie in TRIES)
+
+
+def test_a_trie_that_rows_share_gives_the_same_as_equal_ones() -> None:
+    equal: list[TokenTrie] = [build_trie([(1, 2, 3), (1, 4), (5, 6), (8,)]) for _ in range(2)]
+    for shared, own in zip(
+        vars(pack([(10, 11), (20,)], [TRIE, TRIE], PAD)).values(),
+        vars(pack([(10, 11), (20,)], equal, PAD)).values(),
+        strict=True,
+    ):
+        assert torch.equal(shared, own)
 
 
 def test_one_full_mask_without_windows(batch: PackedBatch) -> None:

@@ -81,3 +81,11 @@ def test_label_matrix_sums_or_averages_the_edges(normalize: bool, sequences: Seq
     combine = np.mean if normalize else np.sum
     expected = [combine([values[edge] for edge in edges]) for edges in trie.label_edges]
     np.testing.assert_allclose(trie.label_matrix(normalize) @ values, expected, rtol=1e-12)
+
+
+@given(sequences_of_labels)
+def test_flat_paths_hold_every_labels_edges_one_after_the_other(sequences: Sequences) -> None:
+    trie = build_trie(sequences)
+    labels, edges = trie.flat_paths()
+    pairs = list(zip(labels.tolist(), edges.tolist(), strict=True))
+    assert pairs == [(label, edge) for label, path in enumerate(trie.label_edges) for edge in path]

@@ -60,7 +60,7 @@ def run(
     with clock.stage("prepare"):
         scorer = scorer_of(loaded, task, config)
         blocks = find_blocks(loaded.model, target_modules=config.target_modules, ignore=config.ignore)
-        check_saliency(config, len(task.labels), blocks)
+        check_saliency(config, len(task.labels), len(roles.val_cal), blocks)
         bench = Bench(scorer, blocks, tuple(matrices_of(blocks)), roles, config, work)
         bench.keep(DENSE)
         dense_digest = weights_digest(loaded.model)

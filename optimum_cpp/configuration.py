@@ -220,6 +220,20 @@ class CPPConfig:
     def _set_decimal(self, name: str) -> None:
         object.__setattr__(self, name, decimal_string(name, getattr(self, name)))
 
+    def _check_estimator(self) -> None:
+        if self.saliency == "snip":
+            for name, default in (("estimator", "exact"), ("importance_scale", "square")):
+                if getattr(self, name) != default:
+                    raise UsageError(
+                        f"Expected the default `{name}` with saliency snip, a mean of absolute values, but got "
+                        f"{getattr(self, name)}."
+                    )
+        if self.estimator == "exact" and self.num_sketches != 1:
+            raise UsageError(
+                f"Expected argument `num_sketches` only with estimator rademacher, but got {self.num_sketches} with "
+                "exact."
+            )
+
     def _check_ranges(self) -> None:
         if not 0 < Fraction(self.alpha) < 1:
             raise UsageError(f"Expected argument `alpha` to lie in (0, 1), but got {self.alpha}.")
@@ -228,15 +242,11 @@ class CPPConfig:
         if Fraction(self.epsilon_size) < 0:
             raise UsageError(f"Expected argument `epsilon_size` to be at least 0, but got {self.epsilon_size}.")
         self._check_lambda_grid()
-        if self.saliency == "snip" and (self.estimator, self.importance_scale) != ("exact", "square"):
-            raise UsageError(
-                "Expected the default `estimator` and `importance_scale` with saliency snip, a mean of absolute "
-                f"values, but got {self.estimator} and {self.importance_scale}."
-            )
         for name in _COUNTS:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"Expected argument `{name}` to be a whole number above 0, but got {value!r}.")
+        self._check_estimator()
         if self.val_rows % 2:
             raise UsageError(f"Expected argument `val_rows` to be even, since it is halved, but got {self.val_rows}.")
         object.__setattr__(self, "test_rows", str(self.test_rows))

@@ -74,6 +74,12 @@ def load_model(
             f"Expected {str(name)!r} to hold every weight of {type(model).__name__}, but {len(found['missing_keys'])} "
             f"are missing ({', '.join(sorted(found['missing_keys'])[:3])}); train or restore them first."
         )
+    absent = next((key for key, parameter in model.named_parameters() if parameter.is_meta), None)
+    if absent is not None:
+        raise ModelError(
+            f"Expected argument `device_map` to put every weight into memory, but {device_map!r} leaves {absent} "
+            "on the meta device."
+        )
     if gguf_file is not None:
         _forget_gguf(model)
     model.eval()
@@ -94,6 +100,7 @@ def _opening(name: object, what: str) -> Iterator[None]:
         TypeError,
         AttributeError,
         RuntimeError,
+        AssertionError,
         ImportError,
         SafetensorError,
     ) as error:

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from .saliency import (
     Targets,
     ThresholdBand,
     all_labels,
+    check_threshold,
     gradient_moments,
     near_threshold,
     threshold_band,
@@ -51,8 +53,19 @@ class SaliencyFacts:
     band: ThresholdBand | None
 
 
-def check_saliency(config: CPPConfig, labels: int, blocks: Sequence[Block]) -> None:
-    """Refuse, before anything is computed, more labels than there are and less memory than a block needs."""
+def check_saliency(config: CPPConfig, labels: int, val_cal_rows: int, blocks: Sequence[Block]) -> None:
+    """Refuse, before anything is computed, what cannot work.
+
+    Args:
+        config: the recipe.
+        labels: size of the label space.
+        val_cal_rows: from which a threshold is taken.
+        blocks: whose gradient sums the recipe's memory must hold one at a time.
+    """
+    if not any(Fraction(lam) for lam in config.lambda_grid):
+        return
+    if config.saliency == "threshold":
+        check_threshold(val_cal_rows, config.alpha)
     if config.saliency == "top_k" and config.top_k > labels:
         raise UsageError(
             f"Expected argument `top_k` to be at most the number of labels, {labels}, but got {config.top_k}."

@@ -65,14 +65,17 @@ def test_a_value_out_of_range_is_one_sentence_that_names_the_field(name: str, va
 
 @pytest.mark.parametrize("name, value", [("estimator", "rademacher"), ("importance_scale", "root")])
 def test_snip_leaves_no_choice_of_estimator_and_scale(name: str, value: str) -> None:
-    with pytest.raises(
-        UsageError, match=f"`estimator` and `importance_scale` with saliency snip, .* but got .*{value}"
-    ):
+    with pytest.raises(UsageError, match=f"default `{name}` with saliency snip, .* but got {value}"):
         CPPConfig(saliency="snip", **{name: value})  # type: ignore[arg-type]
     # Also in a copy, and not as a base pruner.
     with pytest.raises(UsageError, match="snip"):
         CPPConfig(saliency="snip").replace(**{name: value})
     assert getattr(CPPConfig(base_pruner="snip", **{name: value}), name) == value  # type: ignore[arg-type]
+
+
+def test_sketches_are_for_random_signs() -> None:
+    with pytest.raises(UsageError, match="`num_sketches` only with estimator rademacher, but got 4 with exact"):
+        CPPConfig(num_sketches=4)
 
 
 @pytest.mark.parametrize("saliency", ["true", "top_k", "threshold", "all"])

@@ -143,3 +143,13 @@ def _write_gguf(gguf, model, path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+@pytest.mark.parametrize("device_map", ["meta", "cuda"])
+def test_weights_that_would_not_be_in_memory(dense_folder: Path, device_map: str) -> None:
+    if device_map == "cuda" and torch.cuda.is_available():
+        pytest.skip("this machine has the device")
+    with pytest.raises(ModelError, match=r"^Expected ") as caught:
+        load_model(dense_folder, device_map=device_map)
+    assert "\n" not in str(caught.value)
+    assert device_map != "meta" or "`device_map`" in str(caught.value)

@@ -19,7 +19,7 @@ from optimum_cpp.blocks import find_blocks, matrices_of
 from optimum_cpp.candidates import DENSE, Bench, MeasuredCandidate
 from optimum_cpp.contract.canonical import from_hex
 from optimum_cpp.contract.contract import SaliencyClaim
-from optimum_cpp.errors import DataError, UsageError
+from optimum_cpp.errors import CPPError, DataError, UsageError
 from optimum_cpp.measured_saliency import base_gradients, check_saliency, measure_saliency
 from optimum_cpp.modeling import CPPResult
 from optimum_cpp.pruner import CPPPruner, get_data_roles
@@ -217,20 +217,20 @@ def test_a_block_without_matrices_to_prune_takes_no_memory(measured: Measured, t
     bench = dataclasses.replace(measured[0], blocks=blocks, matrices=tuple(matrices_of(blocks)), work=tmp_path)
     plain, _ = measure_saliency(bench, measured[1])
     bench = dataclasses.replace(bench, config=bench.config.replace(saliency_memory=1))
-    check_saliency(bench.config, 6, blocks)
+    check_saliency(bench.config, 6, 40, blocks)
     assert_close(measure_saliency(bench, measured[1])[0].moments, plain.moments)
 
 
 def test_memory_below_one_block_is_refused() -> None:
     model = tiny_model("llama", intermediate_size=4096)
     with pytest.raises(UsageError, match=r"`saliency_memory` to hold .* of one block, at least 2 MiB, but got 1"):
-        check_saliency(small_config(saliency_memory=1), 6, find_blocks(model))
-    check_saliency(small_config(saliency_memory=2), 6, find_blocks(model))
+        check_saliency(small_config(saliency_memory=1), 6, 40, find_blocks(model))
+    check_saliency(small_config(saliency_memory=2), 6, 40, find_blocks(model))
 
 
 def test_too_few_rows_for_a_threshold(measured: Measured) -> None:
     bench, dense = with_options(measured, saliency="threshold", alpha="0.01")
-    with pytest.warns(UserWarning), pytest.raises(DataError, match="40 are too few for a threshold"):
+    with pytest.raises(DataError, match="40 are too few for a threshold"):
         measure_saliency(bench, dense)
 
 
@@ -305,13 +305,25 @@ def test_the_contracts_threshold_is_that_of_the_dense_model(
     assert all(abs(a - b) <= c for a, b, c in zip(claim.saliency.labels_per_example, counts, close, strict=True))
 
 
-def test_more_labels_than_there_are_is_refused_before_anything_is_computed(
-    dense_folder: Path, pool_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "options, sentence",
+    [
+        ({"saliency": "top_k", "top_k": 7}, "`top_k` to be at most the number of labels, 6, but got 7"),
+        ({"saliency": "threshold", "val_rows": 4}, "finite quantile at alpha = 0.2, but 2 are too few for a threshold"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_computed(
+    options: dict[str, Any],
+    sentence: str,
+    dense_folder: Path,
+    pool_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(VerbalizerScorer, "log_probabilities", lambda *a, **k: pytest.fail("the model was scored"))
     monkeypatch.setattr(candidates, "save_weights", lambda *a, **k: pytest.fail("weights were written"))
-    config = small_config(dataset=str(pool_file), saliency="top_k", top_k=7)
-    with pytest.raises(UsageError, match="`top_k` to be at most the number of labels, 6, but got 7"):
+    config = small_config(dataset=str(pool_file), **options)
+    with pytest.raises(CPPError, match=sentence):
         CPPPruner.from_pretrained(dense_folder).prune(config=config, save_directory=tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 

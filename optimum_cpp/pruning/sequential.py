@@ -13,7 +13,7 @@ from ..blocks import Block, BlockCalls, Matrix, capture_block_calls, run_block
 from ..errors import ModelError
 from ..progress import progress_bar
 from ..registry import BASE_PRUNERS
-from ..saliency import Saliency, regional_moments
+from ..saliency import Inseparable, Saliency, regional_moments
 from ..scoring import LabelScorer
 from .base import BasePruner, PruneRequest
 from .statistics import InputStatistics, collect_statistics
@@ -78,6 +78,8 @@ def prune_model(
     outcomes: list[PrunedMatrix] = []
     with torch.no_grad(), progress_bar(len(blocks), description, "block") as bar:
         calls = [] if pruner.needs == "nothing" else _capture(scorer, blocks, texts, labels, batch_tokens)
+        if pruner.gradients == "regional" and not _separable(blocks[0], calls):
+            calls = _capture(scorer, blocks, texts, labels, batch_tokens, max_rows=1)
         for index, block in enumerate(blocks):
             statistics: Mapping[str, InputStatistics] = {}
             if calls:
@@ -103,6 +105,15 @@ def prune_model(
     return tuple(outcomes)
 
 
+def _separable(block: Block, calls: Sequence[BlockCalls]) -> bool:
+    """Whether the gradients of a batch's examples can be told apart; the batch with most rows shows it."""
+    try:
+        regional_moments(block, 0, [max(calls, key=lambda call: len(call.real))])
+    except Inseparable:
+        return False
+    return True
+
+
 def _moment(moments: Mapping[str, torch.Tensor] | None, matrix: Matrix) -> torch.Tensor | None:
     return None if moments is None else moments[matrix.name].to(matrix.weight.device)
 
@@ -113,11 +124,12 @@ def _capture(
     texts: Sequence[str],
     labels: Sequence[int],
     batch_tokens: int,
+    max_rows: int | None = None,
 ) -> list[BlockCalls]:
     extra = {"use_cache": False} if scorer.kind == "decoder" else {}
     return [
         capture_block_calls(scorer.model, blocks, {**batch.inputs, **extra}, batch.real)  # type: ignore[dict-item]
-        for batch in scorer.labelled_batches(texts, labels, batch_tokens)
+        for batch in scorer.labelled_batches(texts, labels, batch_tokens, max_rows=max_rows)
     ]
 
 

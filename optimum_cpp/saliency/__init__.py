@@ -2,13 +2,14 @@
 
 from .gradients import EXACT, Estimator, gradient_moments
 from .importance import Saliency, Scale, importance
-from .recorder import Moment
+from .recorder import Inseparable, Moment
 from .regional import regional_moments
 from .stored import StoredMoments
 from .targets import (
     Targets,
     ThresholdBand,
     all_labels,
+    check_threshold,
     near_threshold,
     threshold_band,
     top_labels,
@@ -18,6 +19,7 @@ from .targets import (
 __all__ = [
     "EXACT",
     "Estimator",
+    "Inseparable",
     "Moment",
     "Saliency",
     "Scale",
@@ -25,6 +27,7 @@ __all__ = [
     "Targets",
     "ThresholdBand",
     "all_labels",
+    "check_threshold",
     "gradient_moments",
     "importance",
     "near_threshold",

@@ -202,7 +202,7 @@ def _check(moments: dict[str, torch.Tensor]) -> None:
     if not any(bool(moment.any()) for moment in moments.values()):
         raise ModelError(
             "Expected the score to depend on the prunable weights, but every gradient is zero; "
-            "is the model detached or frozen by a hook?"
+            "is the head zero, or the model detached by a hook?"
         )
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from ..blocks import Block, BlockCalls, run_block
-from ..errors import ModelError
-from .recorder import GradientMoments, Inseparable, Recorder
+from .recorder import GradientMoments, Recorder
 
 
 def regional_moments(block: Block, index: int, calls: Sequence[BlockCalls]) -> dict[str, torch.Tensor]:
@@ -25,7 +24,7 @@ def regional_moments(block: Block, index: int, calls: Sequence[BlockCalls]) -> d
         (d_out, d_in) float32 by matrix name.
 
     Raises:
-        ModelError: examples of a batch whose gradients cannot be told apart.
+        Inseparable: examples of a batch whose gradients cannot be told apart.
     """
     moments = GradientMoments(block.matrices, "square")
     examples = 0
@@ -42,11 +41,6 @@ def regional_moments(block: Block, index: int, calls: Sequence[BlockCalls]) -> d
                 norms = wide.flatten(1).norm(dim=1)  # (B,)
                 recorder.backward(norms.sum(), [1.0] * len(norms), last=True)
             examples += len(norms)
-    except Inseparable as found:
-        raise ModelError(
-            f"Expected every example of a batch to have inputs of its own at {found}, but they share some; "
-            "for wanda++ take one example at a time with --batch_tokens 1."
-        ) from found
     finally:
         for parameter, flag in flags:
             parameter.requires_grad_(flag)

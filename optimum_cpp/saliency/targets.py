@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..conformal import conformal_quantile
+from ..conformal import conformal_quantile, conformal_rank
 from ..errors import DataError, UsageError
 
 Scores = npt.NDArray[np.float64]
@@ -69,15 +69,20 @@ def threshold_band(scores: Scores, labels: Sequence[int], alpha: str) -> Thresho
     Raises:
         DataError: too few rows for a finite quantile.
     """
+    check_threshold(len(scores), alpha)
     true_scores = scores[np.arange(len(scores)), np.asarray(labels)]
     quantile = conformal_quantile(true_scores, alpha).value
-    if not np.isfinite(quantile):
-        raise DataError(
-            f"Expected enough val_cal rows for a finite quantile at alpha = {alpha}, but {len(scores)} are too few for "
-            "a threshold; use more --val_rows or another --saliency."
-        )
     width = float(np.percentile(np.abs(scores - quantile), BAND_PERCENTILE))
     return ThresholdBand(float(quantile), width)
+
+
+def check_threshold(rows: int, alpha: str) -> None:
+    """Refuse so few val_cal rows that their quantile is infinite."""
+    if conformal_rank(rows, alpha) > rows:
+        raise DataError(
+            f"Expected enough val_cal rows for a finite quantile at alpha = {alpha}, but {rows} are too few for "
+            "a threshold; use more --val_rows or another --saliency."
+        )
 
 
 def near_threshold(scores: Scores, band: ThresholdBand) -> Targets:

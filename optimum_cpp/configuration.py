@@ -18,6 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from .decimals import decimal_string
 from .errors import DataError, UsageError
 from .filenames import CONFIG_NAME
 from .registry import BASE_PRUNERS, SCORES
@@ -320,12 +321,3 @@ def kind_of(item: dataclasses.Field[Any]) -> type:
     if item.default is not None:
         return type(item.default)
     return int if item.type == "int | None" else str
-
-
-def decimal_string(name: str, value: Any) -> str:
-    """`value` as a finite decimal string; the exact counts are computed from this string."""
-    text = str(value).strip()
-    # The length and the exponent are bounded: 1e-99999999 is a number of a hundred million digits.
-    if len(text) > 40 or not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?", text, flags=re.ASCII):
-        raise UsageError(f"Expected argument `{name}` to be a decimal number, but got {text[:60]!r}.")
-    return text

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .algorithm import run
-from .configuration import CPPConfig, decimal_string
+from .configuration import CPPConfig
 from .data import DataRoles, RoleSizes, draw_roles, parse_splits, roles_from_datasets
+from .decimals import decimal_string
 from .errors import UsageError
 from .evaluation import evaluate
 from .loading import LoadedModel, classifier_kind, load_model

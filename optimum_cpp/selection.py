@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .configuration import decimal_string
+from .decimals import decimal_string
 from .errors import UsageError
 
 ACCURACY_SLACK = Fraction("0.02")

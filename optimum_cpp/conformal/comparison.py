@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from ..configuration import decimal_string
+from ..decimals import decimal_string
 from ..errors import DataError, UsageError
 from .quantile import check_level, check_whole_numbers
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..configuration import decimal_string
+from ..decimals import decimal_string
 from ..errors import DataError, UsageError
 
 

@@ -6,7 +6,6 @@ import inspect
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +16,12 @@ from ..data.tasks import ClassificationTask
 from ..errors import ModelError
 from ..progress import progress_bar
 from .batching import default_batch_tokens, length_sorted_batches
+from .cached import cached_edges
 from .encoding import PromptEncoder, truncate_texts
 from .examples import LabelledBatch, TargetBatch, check_finite
 from .head import edge_log_probabilities, plain_head
 from .packing import PackedBatch, attention_masks, pack
+from .plain import PlainBatch, plain_batch, plain_log_p
 from .trie import TokenTrie, build_trie
 
 if TYPE_CHECKING:
@@ -34,19 +35,6 @@ LOGITS_BUDGET = 256 * 2**20
 _PROBE_TEXT = "A probe text."
 # How many of the longest labels are compared behind a short text, and behind one as long as allowed.
 _PROBE_LABELS = (8, 2)
-
-
-@dataclass(frozen=True)
-class _PlainBatch(LabelledBatch):
-    """Ordinary sequences of prompt + label.
-
-    Attributes:
-        label_lengths: (B,) tokens of each row's label, at the end of the row.
-        keep: how many final positions need logits.
-    """
-
-    label_lengths: torch.Tensor
-    keep: int
 
 
 class VerbalizerScorer:
@@ -167,17 +155,14 @@ class VerbalizerScorer:
         pairs: Sequence[tuple[int, int]],
         batch_tokens: int,
         max_rows: int | None,
-    ) -> Iterator[_PlainBatch]:
+    ) -> Iterator[PlainBatch]:
         """Prompt + label of each pair (row, label); the batches' rows number the pairs."""
         tokens = self.encoder.label_tokens
         sequences = [prompts[row] + tokens[label] for row, label in pairs]
         for places in length_sorted_batches([len(s) for s in sequences], batch_tokens, max_rows):
             label_lengths = [len(tokens[pairs[place][1]]) for place in places]
-            yield self._plain_batch(
-                [sequences[place] for place in places],
-                rows=tuple(places),
-                label_lengths=label_lengths,
-                keep=max(label_lengths) + 1,
+            yield plain_batch(
+                [sequences[place] for place in places], label_lengths, tuple(places), self._pad, self.model.device
             )
 
     def target_batches(
@@ -238,43 +223,8 @@ class VerbalizerScorer:
         vocabulary = int(self.model.config.get_text_config().vocab_size)
         return max(1, LOGITS_BUDGET // (4 * vocabulary * rows_of_logits))
 
-    def _plain_log_p(self, batch: _PlainBatch) -> torch.Tensor:
-        """(B,) log p(y | x) of each row's own label, differentiable, in float32 or better."""
-        keep = batch.keep
-        kept = {"logits_to_keep": keep} if self._keeps_logits else {}
-        logits = self.model(**batch.inputs, use_cache=False, **kept).logits[:, -keep:]  # (B, P, V)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        targets = batch.inputs["input_ids"][:, 1 - keep :]  # (B, P - 1): what each position predicts
-        chosen = logits[:, :-1].gather(-1, targets[..., None])[..., 0]
-        log_p = chosen - logits[:, :-1].logsumexp(-1)
-        lengths = batch.label_lengths.to(log_p.device)  # (B,)
-        places = torch.arange(keep - 1, device=log_p.device)
-        log_p = torch.where(places >= keep - 1 - lengths[:, None], log_p, 0.0).sum(-1)
-        return log_p / lengths if self.length_normalize else log_p
-
-    def _plain_batch(
-        self, sequences: list[tuple[int, ...]], *, rows: tuple[int, ...], label_lengths: list[int], keep: int
-    ) -> _PlainBatch:
-        """Left-padded rows with the ordinary two-dimensional mask."""
-        device = self.model.device
-        width = max(len(sequence) for sequence in sequences)
-        input_ids = torch.full((len(sequences), width), self._pad)
-        real = torch.zeros(len(sequences), width, dtype=torch.long)
-        for row, sequence in enumerate(sequences):
-            input_ids[row, width - len(sequence) :] = torch.tensor(sequence)
-            real[row, width - len(sequence) :] = 1
-        inputs = {
-            "input_ids": input_ids.to(device),
-            "attention_mask": real.to(device),
-            "position_ids": (real.cumsum(-1) - 1).clamp(min=0).to(device),
-        }
-        return _PlainBatch(
-            rows=rows,
-            inputs=inputs,
-            real=real.bool().to(device),
-            label_lengths=torch.tensor(label_lengths),
-            keep=keep,
-        )
+    def _plain_log_p(self, batch: PlainBatch) -> torch.Tensor:
+        return plain_log_p(self.model, batch, self.length_normalize, self._keeps_logits)
 
     def _packed_scores(self, prompts: list[tuple[int, ...]]) -> npt.NDArray[np.float64]:
         """(B, K) from one packed pass over prompts and all labels."""
@@ -314,40 +264,20 @@ class VerbalizerScorer:
 
     def _cached_scores(self, prompts: list[tuple[int, ...]]) -> npt.NDArray[np.float64]:
         """(B, K) from one pass for each prompt and one pass over the labels behind its cache."""
-        return np.concatenate([self._cached_edges_of(prompt) for prompt in prompts]) @ self._label_matrix.T
+        labels = self.encoder.label_tokens
+        edges = [cached_edges(self.model, prompt, labels, self.trie, self._pad) for prompt in prompts]
+        return np.stack(edges) @ self._label_matrix.T
 
-    def _cached_edges_of(self, prompt: tuple[int, ...]) -> npt.NDArray[np.float64]:
-        from transformers import DynamicCache
-
-        device, labels = self.model.device, self.encoder.label_tokens
-        cache = DynamicCache(config=self.model.config)
-        argument = "cache" if "cache" in inspect.signature(self.model.forward).parameters else "past_key_values"
-        inputs: dict[str, Any] = {argument: cache, "use_cache": True}
-        prompt_logits = self.model(torch.tensor([prompt], device=device), **inputs).logits[:, -1:]
-        cache.batch_repeat_interleave(len(labels))
-        width = max(len(tokens) for tokens in labels)
-        ids = torch.tensor([tokens + (self._pad,) * (width - len(tokens)) for tokens in labels], device=device)
-        label_logits = self.model(ids, **inputs).logits  # (K, W, V)
-        logits = torch.cat([prompt_logits.expand(len(labels), -1, -1), label_logits], dim=1)
-        edges = np.empty((1, len(self.trie.edge_tokens)))
-        for label, (tokens, path) in enumerate(zip(labels, self.trie.label_edges, strict=True)):
-            edges[0, list(path)] = _gather_edges(logits[label], range(len(tokens)), tokens)
-        return edges
-
-    def _plain_batch_of(self, text: str) -> _PlainBatch:
+    def _plain_batch_of(self, text: str) -> PlainBatch:
         """One prompt as an ordinary sequence."""
         (prompt,) = self.encoder.encode([text]).prompts
-        return self._plain_batch([prompt], rows=(0,), label_lengths=[0], keep=0)
+        return plain_batch([prompt], [0], (0,), self._pad, self.model.device)
 
     def plain_log_probabilities(self, prompt: tuple[int, ...], columns: Sequence[int]) -> npt.NDArray[np.float64]:
         """(len(columns),) by one ordinary sequence for each label, the prompt repeated: the reference."""
         tokens = [self.encoder.label_tokens[column] for column in columns]
-        batch = self._plain_batch(
-            [prompt + t for t in tokens],
-            rows=tuple(range(len(tokens))),
-            label_lengths=[len(t) for t in tokens],
-            keep=max(len(t) for t in tokens) + 1,
-        )
+        sequences, lengths = [prompt + t for t in tokens], [len(t) for t in tokens]
+        batch = plain_batch(sequences, lengths, tuple(range(len(tokens))), self._pad, self.model.device)
         with torch.inference_mode():
             return np.asarray(self._plain_log_p(batch).double().cpu().numpy())
 
@@ -378,11 +308,3 @@ class VerbalizerScorer:
         tokens = min(self.max_text_tokens, positions // 2) if positions else self.max_text_tokens
         texts, _ = truncate_texts(self.tokenizer, [" ".join([_PROBE_TEXT] * tokens)], tokens)
         return texts[0].rstrip()
-
-
-def _gather_edges(logits: torch.Tensor, queries: Sequence[int], tokens: Sequence[int]) -> npt.NDArray[np.float64]:
-    """(E,) log-softmax values of (Q, V) logits, in float32 or better."""
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    rows = torch.tensor(queries, device=logits.device)
-    chosen = wide[rows, torch.tensor(tokens, device=logits.device)]
-    return np.asarray((chosen - wide.logsumexp(-1)[rows]).double().cpu().numpy())

@@ -85,7 +85,9 @@ class Store:
         return dict(json.loads(path.read_text()))
 
 
-def compare(loaded: LoadedModel, config: CPPConfig, variants: Sequence[str], seed: int, folder: Path, test: bool) -> None:
+def compare(
+    loaded: LoadedModel, config: CPPConfig, variants: Sequence[str], seed: int, folder: Path, test: bool
+) -> None:
     """All variants of one seed; results go to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     config = config.replace(seed=seed)
@@ -208,7 +210,9 @@ def _write(path: Path, value: Any) -> None:
 
 def tables(output: Path, variants: Sequence[str], seeds: Sequence[int]) -> str:
     """Mean set size / accuracy of every candidate on validation, and of what was chosen on test, by seed."""
-    lines = ["| seed | variant | lambda: set size / accuracy on val_eval | chosen | coverage, set size / accuracy on test |"]
+    lines = [
+        "| seed | variant | lambda: set size / accuracy on val_eval | chosen | coverage, set size / accuracy on test |"
+    ]
     lines.append("|---|---|---|---|---|")
     for seed in seeds:
         folder = output / f"seed-{seed}"
@@ -250,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     loaded = load_model(options.model, revision=config.model_revision, gguf_file=config.gguf_file, dtype=config.dtype)
     for seed in options.seeds:
         folder = options.output / f"seed-{seed}"
-        compare(loaded, config, options.variants, seed, folder, options.test)
+        compare(loaded, config, options.variants, seed=seed, folder=folder, test=options.test)
         shown = tables(options.output, options.variants, options.seeds)
         (options.output / "comparison.md").write_text(shown)
     print(shown)

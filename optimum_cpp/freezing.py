@@ -11,7 +11,7 @@ import numpy as np
 
 from .blocks import Matrix, find_blocks, matrices_of
 from .configuration import CPPConfig
-from .contract.contract import ModelClaim, ScoreClaim, TaskClaim
+from .contract.claims import ModelClaim, ScoreClaim, TaskClaim
 from .contract.describe import frozen_digest, model_claim, score_claim, task_claim
 from .data import ClassificationTask
 from .errors import ModelError

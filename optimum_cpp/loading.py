@@ -64,8 +64,7 @@ def load_model(
     auto: Any = transformers.AutoModelForCausalLM
     if kind == "encoder":
         auto = transformers.AutoModelForSequenceClassification
-    with _opening(name, "a tokenizer"):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, **where)
+    tokenizer = load_tokenizer(name, **where)
     with _opening(name, "a model"):
         model, found = auto.from_pretrained(name, dtype=dtype, device_map=device_map, output_loading_info=True, **where)
     if found["missing_keys"]:
@@ -84,6 +83,18 @@ def load_model(
         _forget_gguf(model)
     model.eval()
     return LoadedModel(model, tokenizer, kind, str(name), getattr(config, "_commit_hash", None))
+
+
+def load_tokenizer(name: str | os.PathLike[str], **where: Any) -> PreTrainedTokenizerBase:
+    """Load a tokenizer; no code from the folder is run.
+
+    Raises:
+        ModelError: there is none that transformers can open.
+    """
+    import transformers
+
+    with _opening(name, "a tokenizer"):
+        return transformers.AutoTokenizer.from_pretrained(name, **{**where, "trust_remote_code": False})
 
 
 @contextmanager

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .contract import Claims, ReliabilityContract, require, verify_folder
-from .contract.describe import frozen_digest, score_claim, task_claim, transform_of
-from .data import ClassificationTask
+from .contract.describe import frozen_digest, score_claim, task_claim, task_of, transform_of
 from .errors import ContractViolation, CPPError, DataError, ModelError
 from .frozen import FrozenClassifier
 from .loading import LoadedModel, load_model, make_scorer, weights_digest
@@ -65,7 +64,7 @@ class CPPModel:
                 f"Expected the contract of {'an' if cls.kind == 'encoder' else 'a'} {cls.kind}, but "
                 f"{str(model_name_or_path)!r} has that of a {claims.task.kind}."
             )
-        require(verify_folder(directory, contract))
+        require(verify_folder(directory, claims))
         loaded = load_model(directory, device_map=device_map)
         if str(loaded.model.dtype).removeprefix("torch.") != claims.model.dtype:
             raise _moved("model.dtype")
@@ -133,7 +132,7 @@ class CPPModel:
         Raises:
             ContractViolation: the field that moved is named.
         """
-        require(verify_folder(self.directory, self.contract))
+        require(verify_folder(self.directory, self.contract.claims))
         if weights_digest(self.model) != self.contract.claims.model.weights_digest:
             raise _moved("model.weights_digest")
         self._require_unchanged()
@@ -195,17 +194,11 @@ class CPPResult:
 
 def scorer_of_claims(loaded: LoadedModel, claims: Claims, batch_tokens: int | None) -> LabelScorer:
     """The scorer that a contract describes, on a loaded model."""
-    task = claims.task
     return make_scorer(
         loaded,
-        ClassificationTask(
-            name=task.name,
-            labels=claims.labels,
-            verbalizers=tuple(label.verbalizer for label in task.labels) if task.kind == "decoder" else (),
-            prompt=task.prompt,
-        ),
-        max_text_tokens=task.max_text_tokens,
-        length_normalize=task.length_normalize,
+        task_of(claims.task),
+        max_text_tokens=claims.task.max_text_tokens,
+        length_normalize=claims.task.length_normalize,
         batch_tokens=batch_tokens,
     )
 

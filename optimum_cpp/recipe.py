@@ -88,7 +88,7 @@ def used_rows(model_name_or_path: str | os.PathLike[str], revision: str | None =
     if folder is None:
         return None
     if (folder / CONTRACT_NAME).is_file():
-        require((verify_manifest(folder, ReliabilityContract.load(folder)),))
+        require((verify_manifest(folder, ReliabilityContract.load(folder).claims),))
     path = folder / MANIFEST_NAME
     return SplitManifest.load(path) if path.is_file() else None
 

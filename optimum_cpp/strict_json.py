@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import stat
+from pathlib import Path
 from typing import Any, NoReturn
 
 from .errors import DataError
@@ -30,6 +33,23 @@ def parse_json(data: bytes) -> Any:
         raise
     except ValueError as error:
         raise DataError(f"Expected valid JSON, but the parser says: {error}.") from None
+
+
+def read_limited(path: str | os.PathLike[str], limit: int) -> bytes:
+    """The bytes of a regular file, refused before reading if there are more than `limit`.
+
+    Raises:
+        DataError: it cannot be read, is no regular file, or is longer.
+    """
+    try:
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise DataError(f"Expected {os.fspath(path)} to be a regular file, but it is not.")
+        if found.st_size > limit:
+            raise DataError(f"Expected {os.fspath(path)} to hold at most {limit} bytes, but it holds {found.st_size}.")
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"Expected {os.fspath(path)} to be a readable file, but {error.strerror}.") from error
 
 
 def _check_depth(text: str) -> None:

@@ -10,14 +10,13 @@ from .candidates import BASE, DENSE, MeasuredCandidate
 from .configuration import CPPConfig
 from .conformal import (
     ConformalQuantile,
-    ContractPreservation,
     acceptance_band,
     contract_preservation,
     paired_size_difference,
 )
 from .contract import Claims, ReliabilityContract
 from .contract.canonical import digest, float_hex
-from .contract.contract import (
+from .contract.claims import (
     CalibrationClaim,
     EvaluationClaim,
     PruningClaim,
@@ -89,11 +88,11 @@ def write_contract(found: Findings, roles: DataRoles, config: CPPConfig) -> Reli
             lam=found.selection.lam,
             seed=config.seed,
         ),
-        selection=selection_claim(choices, found.selection),
+        selection=selection_claim(choices, found.selection, config),
         calibration=calibration_claim(found.calibration),
         manifest_digest=digest(roles.manifest.to_dict()),
         evaluation=evaluation_claims(found.tested),
-        verdicts=verdict_claim(preservation(found.tested, config), config.epsilon_size),
+        verdicts=verdict_claim(found.tested, config),
         predecessor=None,
     )
     record = run_record(found.frozen, found.calibration, found.tested, found.noise, found.clock)
@@ -149,27 +148,27 @@ def evaluation_claims(tested: Sequence[TestedModel]) -> tuple[EvaluationClaim, .
     return tuple(evaluation_claim(t.model, t.quantile.value, t.evaluation.counts, t.band) for t in tested)
 
 
-def preservation(tested: Sequence[TestedModel], config: CPPConfig) -> ContractPreservation | None:
+def verdict_claim(tested: Sequence[TestedModel], config: CPPConfig) -> VerdictClaim | None:
     """Validity and efficiency of the chosen model against the dense one, where both were tested."""
     by_name = {item.model: item for item in tested}
     if "chosen" not in by_name or DENSE not in by_name:
         return None
     chosen, dense = by_name["chosen"], by_name[DENSE]
     difference = paired_size_difference(chosen.evaluation.set_sizes, dense.evaluation.set_sizes, seed=config.seed)
-    return contract_preservation(
+    found = contract_preservation(
         covered=chosen.evaluation.counts.covered,
         band=chosen.band,
         difference=difference,
         epsilon_size=config.epsilon_size,
     )
-
-
-def verdict_claim(found: ContractPreservation | None, epsilon_size: str) -> VerdictClaim | None:
-    """The two lines of contract preservation."""
-    if found is None:
-        return None
-    validity, efficiency = found.validity, found.efficiency
-    return VerdictClaim(epsilon_size, validity.verdict, validity.reason, efficiency.verdict, efficiency.reason)
+    return VerdictClaim(
+        epsilon_size=config.epsilon_size,
+        size_difference=(float_hex(difference.mean), float_hex(difference.low), float_hex(difference.high)),
+        validity=found.validity.verdict,
+        validity_reason=found.validity.reason,
+        efficiency=found.efficiency.verdict,
+        efficiency_reason=found.efficiency.reason,
+    )
 
 
 def write_results(found: Findings, roles: DataRoles, config: CPPConfig, contract: ReliabilityContract) -> RunResults:

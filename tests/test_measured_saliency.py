@@ -18,7 +18,7 @@ import optimum_cpp.measured_saliency as measured_saliency
 from optimum_cpp.blocks import find_blocks, matrices_of
 from optimum_cpp.candidates import DENSE, Bench, MeasuredCandidate
 from optimum_cpp.contract.canonical import from_hex
-from optimum_cpp.contract.contract import SaliencyClaim
+from optimum_cpp.contract.claims import SaliencyClaim
 from optimum_cpp.errors import CPPError, DataError, UsageError
 from optimum_cpp.measured_saliency import base_gradients, check_saliency, measure_saliency
 from optimum_cpp.modeling import CPPResult

@@ -21,6 +21,8 @@ class CPPSubcommand(BaseOptimumCLICommand):  # type: ignore[misc]
     """A command that prints a summary, or one JSON object with `--json`, and fails with one sentence."""
 
     EXAMPLE = ""
+    # What the process ends with where the work itself went through.
+    exit_code = 0
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's own flags."""
@@ -56,6 +58,8 @@ class CPPSubcommand(BaseOptimumCLICommand):  # type: ignore[misc]
         shown = json.dumps(values) if self.args.json and values else text
         if shown:
             print(shown)
+        if self.exit_code:
+            sys.exit(self.exit_code)
 
 
 def add_model_and_output(parser: argparse.ArgumentParser, *, output: bool = True) -> None:

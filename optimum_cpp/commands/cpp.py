@@ -9,6 +9,7 @@ from .evaluate import EvaluateCommand
 from .predict import PredictCommand
 from .prune import PruneCommand
 from .quickstart import QuickstartCommand
+from .verify import VerifyCommand
 
 
 class CPPCommand(BaseOptimumCLICommand):  # type: ignore[misc]
@@ -21,4 +22,5 @@ class CPPCommand(BaseOptimumCLICommand):  # type: ignore[misc]
         CommandInfo("evaluate", "Coverage and set size of a folder with a contract.", EvaluateCommand),
         CommandInfo("predict", "Prediction sets for texts.", PredictCommand),
         CommandInfo("calibrate", "A fresh quantile on new data, the model untouched.", CalibrateCommand),
+        CommandInfo("verify", "What moved since the contract was written.", VerifyCommand),
     )

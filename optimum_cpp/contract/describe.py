@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..blocks import Matrix
+from ..configuration import CPPConfig
 from ..conformal import SetEvaluation
+from ..data import ClassificationTask
 from ..pruning import PrunedMatrix
 from ..scoring import LabelScorer, ScoreTransform
 from ..selection import Candidate, Selection
 from .canonical import digest, float_hex, from_hex
-from .contract import (
+from .claims import (
     CandidateClaim,
     EvaluationClaim,
     LabelClaim,
-    MatrixClaim,
     ModelClaim,
     ScoreClaim,
     SelectionClaim,
     TaskClaim,
 )
-from .verification import file_claims
+from .folder import file_claims
+from .masks import mask_claim
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +41,16 @@ def task_claim(scorer: LabelScorer) -> TaskClaim:
         max_text_tokens=scorer.max_text_tokens,
         length_normalize=scorer.length_normalize,
         labels=tuple(LabelClaim(n, w, t) for n, w, t in zip(scorer.labels, words, tokens, strict=True)),
+    )
+
+
+def task_of(claim: TaskClaim) -> ClassificationTask:
+    """The task of a claim."""
+    return ClassificationTask(
+        name=claim.name,
+        labels=tuple(label.name for label in claim.labels),
+        verbalizers=tuple(label.verbalizer for label in claim.labels) if claim.kind == "decoder" else (),
+        prompt=claim.prompt,
     )
 
 
@@ -68,23 +79,19 @@ def model_claim(
         dtype=str(model.dtype).removeprefix("torch."),
         files=file_claims(directory),
         weights_digest=weights_digest,
-        matrices={matrix.name: _matrix_claim(matrix, damping.get(matrix.name)) for matrix in matrices},
+        matrices={matrix.name: mask_claim(matrix.weight, damping.get(matrix.name)) for matrix in matrices},
     )
 
 
-def _matrix_claim(matrix: Matrix, damping: float | None) -> MatrixClaim:
-    import numpy as np
-
-    zero = (matrix.weight == 0).cpu().numpy()
-    packed = np.packbits(zero).tobytes()
-    return MatrixClaim(zero.size, int(zero.sum()), f"sha256:{hashlib.sha256(packed).hexdigest()}", damping)
-
-
-def selection_claim(candidates: Sequence[Candidate], selection: Selection) -> SelectionClaim:
+def selection_claim(candidates: Sequence[Candidate], selection: Selection, config: CPPConfig) -> SelectionClaim:
     """The rule's inputs and what it said of each."""
+    tested = selection.rule == "learn_then_test"
     reasons = {decision.lam: decision for decision in selection.decisions}
     return SelectionClaim(
         rule=selection.rule,
+        alpha=None if tested else config.alpha,
+        ltt_risk=config.ltt_risk if tested else None,
+        ltt_delta=config.ltt_delta if tested else None,
         lam=selection.lam,
         candidates=tuple(
             CandidateClaim(

@@ -25,8 +25,10 @@ class Estimator:
 
     Attributes:
         num_sketches: 0 for the exact value, one backward pass for each label of an example; else how many
-            times a batch's gradients are added with random signs and the sum is squared, which is
-            unbiased because products of different signs vanish in expectation.
+            times the gradients of an example's labels are added with random signs and the sum is
+            squared, which is unbiased because products of different signs vanish in expectation. Each
+            sketch takes one backward pass for a whole batch of examples. They are squared apart, since
+            adding examples up as well would save little and be noisier, and depend on the batches.
         seed: of the signs.
     """
 
@@ -84,12 +86,12 @@ def gradient_moments(
         batches = scorer.target_batches(texts, scores.packed_targets, batch_tokens, max_rows=max_rows)
         with progress_bar(len(texts), description) as bar:
             for batch in batches:
-                with Recorder(matrices, batch.real, moments, apart=signs is None, rows=batch.rows) as recorder:
+                with Recorder(matrices, batch.real, moments, rows=batch.rows) as recorder:
                     pairs = scores.of(batch)
                     if signs is None:
                         _add_exactly(recorder, pairs, len(batch.rows))
                     else:
-                        _add_sketches(recorder, pairs, signs)
+                        _add_sketches(recorder, pairs, len(batch.rows), signs)
                 bar.update(len(set(batch.rows)))
         return moments
 
@@ -178,12 +180,13 @@ def _add_exactly(recorder: Recorder, pairs: _Pairs, rows: int) -> None:
         recorder.backward(pairs.scores[slot].sum(), weights, last=number == len(slots))
 
 
-def _add_sketches(recorder: Recorder, pairs: _Pairs, signs: torch.Tensor) -> None:
-    """(sum over pairs of sign * sqrt(weight) * gradient)^2, averaged over the sketches."""
+def _add_sketches(recorder: Recorder, pairs: _Pairs, rows: int, signs: torch.Tensor) -> None:
+    """(sum over a row's labels of sign * sqrt(weight) * gradient)^2, averaged over the sketches."""
     roots = torch.tensor(pairs.weights, dtype=pairs.scores.dtype, device=pairs.scores.device).sqrt()
     for number, table in enumerate(signs, start=1):  # (N, K)
         chosen = table[list(pairs.examples), list(pairs.labels)].to(roots)
-        recorder.backward((chosen * roots * pairs.scores).sum(), [1 / len(signs)], last=number == len(signs))
+        loss = (chosen * roots * pairs.scores).sum()
+        recorder.backward(loss, [1 / len(signs)] * rows, last=number == len(signs))
 
 
 def _signs(estimator: Estimator, rows: int, labels: int) -> torch.Tensor | None:

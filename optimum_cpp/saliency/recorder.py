@@ -53,16 +53,14 @@ class Recorder:
     """Watches one batch: a forward pass, then any number of backward passes.
 
     A matrix with inputs a (T, d_in) and output gradients delta (T, d_out) of one example has that
-    example's gradient delta^T a. With `weights`, every row of the batch is an example of its own; where
-    a matrix is called several times, or on inputs that are not one vector a token (DeBERTa sends its
-    table of relative positions through query and key), rows cannot be told apart and the batch must
-    hold one. Without `weights` the whole batch has one gradient, the sum over all rows and calls.
+    example's gradient delta^T a. Every row of the batch is an example of its own; where a matrix is
+    called several times, or on inputs that are not one vector a token (DeBERTa sends its table of
+    relative positions through query and key), rows cannot be told apart and the batch must hold one.
 
     Args:
         matrices: to watch.
         real: (B, S) bool, False on padding.
         moments: where gradients go.
-        apart: whether rows are told apart.
         rows: (B,) numbers of the examples, by which an error names them, where they are known.
     """
 
@@ -72,11 +70,10 @@ class Recorder:
         real: torch.Tensor,
         moments: GradientMoments,
         *,
-        apart: bool,
         rows: Sequence[int] = (),
     ) -> None:
         self.matrices, self.real, self.moments, self.rows = matrices, real, moments, rows
-        self.apart = apart and len(real) > 1
+        self.apart = len(real) > 1
         self.spans = [_span(row) for row in real.cpu()] if self.apart else []
         self.calls: Counter[str] = Counter()
         self.missing: Counter[str] = Counter()
@@ -96,9 +93,8 @@ class Recorder:
         """Add the moments of the loss's gradients.
 
         Args:
-            loss: a scalar; the sum over rows of their own losses, where rows are told apart.
-            weights: (B,) weight of each row's moment, 0 for rows that the loss does not depend on; or
-                (1,) of the moment of the whole batch.
+            loss: a scalar, the sum over rows of their own losses.
+            weights: (B,) weight of each row's moment, 0 for rows that the loss does not depend on.
             last: whether the graph can go.
         """
         self.weights = tuple(weights)

@@ -34,7 +34,7 @@ def regional_moments(block: Block, index: int, calls: Sequence[BlockCalls]) -> d
             parameter.requires_grad_(False)
         for call in calls:
             real = call.real[:, :, None].to(call.hidden.device)
-            with torch.enable_grad(), Recorder(block.matrices, call.real, moments, apart=True) as recorder:
+            with torch.enable_grad(), Recorder(block.matrices, call.real, moments) as recorder:
                 hidden = call.hidden.detach().requires_grad_(True)
                 output = run_block(block, hidden, call.arguments[index])  # (B, S, d)
                 wide = output.to(torch.promote_types(output.dtype, torch.float32)) * real

@@ -30,16 +30,38 @@ def test_damaged_contracts_are_refused(pruned: CPPResult, tmp_path) -> None:
     whole = json.loads(pruned.contract.to_bytes())
     cases = {
         "cannot be read": b"{",
-        "claims, digest and record": b"[]",
+        "claims, digest, field_digests, record": b"[]",
         "schema": json.dumps(whole | {"claims": whole["claims"] | {"schema": 2}}).encode(),
         "claims.surprise is unknown": json.dumps(whole | {"claims": whole["claims"] | {"surprise": 1}}).encode(),
-        "edited": json.dumps(whole | {"digest": "sha256:0"}).encode(),
+        "edited: their digest": json.dumps(whole | {"digest": "sha256:0"}).encode(),
+        "edited: task.prompt no": json.dumps(
+            whole | {"field_digests": whole["field_digests"] | {"task.prompt": "sha256:0"}}
+        ).encode(),
     }
     for hint, data in cases.items():
         with pytest.raises(ContractViolation, match=hint):
             ReliabilityContract.from_bytes(data)
     with pytest.raises(ContractViolation, match=r"reliability_contract\.json"):
         ReliabilityContract.load(tmp_path)
+    # A hole of a gigabyte: refused by its size, before a byte is read.
+    with (tmp_path / "reliability_contract.json").open("wb") as file:
+        file.truncate(2**30)
+    with pytest.raises(ContractViolation, match="at most"):
+        ReliabilityContract.load(tmp_path)
+
+
+def rehashed(claims: dict) -> dict:
+    """A contract file of these claims by somebody who knows the format."""
+
+    def fields(value: dict, path: str) -> dict:
+        found = {}
+        for name, entry in value.items():
+            # Objects of the format are fields of their own; files and matrices stay whole.
+            inner = isinstance(entry, dict) and f"{path}{name}" not in ("model.files", "model.matrices")
+            found |= fields(entry, f"{path}{name}.") if inner else {f"{path}{name}": digest(entry)}
+        return found
+
+    return {"claims": claims, "digest": digest(claims), "field_digests": fields(claims, ""), "record": {}}
 
 
 @pytest.mark.parametrize(
@@ -56,6 +78,10 @@ def test_damaged_contracts_are_refused(pruned: CPPResult, tmp_path) -> None:
         ("calibration", {"alpha": "2"}),
         ("calibration", {"alpha": "x"}),
         ("calibration", {"n": 3}),
+        ("calibration", {"set_sizes": [1]}),
+        ("calibration", {"top_probabilities": ["0x1.0p+1"]}),
+        ("model", {"files": {"../config.json": {"sha256": "sha256:0", "size": 1}}}),
+        ("model", {"files": {"..": {"sha256": "sha256:0", "size": 1}}}),
     ],
 )
 def test_claims_that_no_run_can_have_made_are_refused_even_with_a_fresh_digest(
@@ -63,7 +89,7 @@ def test_claims_that_no_run_can_have_made_are_refused_even_with_a_fresh_digest(
 ) -> None:
     claims = json.loads(pruned.contract.to_bytes())["claims"]
     claims[group] |= change
-    whole = {"claims": claims, "digest": digest(claims), "record": {}}
+    whole = rehashed(claims)
     with pytest.raises(ContractViolation, match="no calibration writes"):
         ReliabilityContract.from_bytes(json.dumps(whole).encode())
 

@@ -517,19 +517,14 @@ def signs_of(sketches: int, seed: int, name: str) -> Any:
     return torch.randint(0, 2, shape, generator=generator, dtype=torch.int8).numpy().astype(int) * 2 - 1
 
 
-def sketch_by_hand(gradients: Tables, sets: Sets, batches: Sequence[Sequence[int]], signs: Any) -> dict[str, Any]:
-    """Mean over sketches of 1/N sum over batches of (sum of sign * sqrt(1 / |Y|) * g)^2."""
+def sketch_by_hand(gradients: Tables, sets: Sets, signs: Any) -> dict[str, Any]:
+    """Mean over sketches of 1/N sum over rows of (sum over labels of sign * sqrt(1 / |Y|) * g)^2."""
     found = {}
     for matrix in gradients[0]:
         totals = [
-            sum(
-                table[row, label] / np.sqrt(len(sets[row])) * gradients[row][matrix][label]
-                for row in rows
-                for label in sets[row]
-            )
-            ** 2
+            sum(table[row, label] / np.sqrt(len(labels)) * gradients[row][matrix][label] for label in labels) ** 2
             for table in signs
-            for rows in batches
+            for row, labels in enumerate(sets)
         ]
         found[matrix] = np.sum(totals, axis=0) / len(signs) / len(sets)
     return found
@@ -539,7 +534,7 @@ def sketch_by_hand(gradients: Tables, sets: Sets, batches: Sequence[Sequence[int
 @pytest.mark.parametrize("sketches", [1, 3])
 @pytest.mark.parametrize("name", ["gpt_neox", "bert", "deberta_v2"])
 def test_signs_belong_to_rows_and_labels_whatever_the_batches(name: str, sketches: int, batch_tokens: int) -> None:
-    """Also where examples share inputs (DeBERTa): a sketch needs no rows apart."""
+    """One pass for a batch, but where examples share inputs (DeBERTa), one for each of them."""
     scorer = scorer_of(name)
     rows_seen: list[int] = []
     handle = scorer.model.get_input_embeddings().register_forward_hook(
@@ -548,15 +543,16 @@ def test_signs_belong_to_rows_and_labels_whatever_the_batches(name: str, sketche
     found = moments_of(scorer, MIXED, batch_tokens=batch_tokens, estimator=Estimator(sketches, 7))
     handle.remove()
     batches = [batch.rows for batch in scorer.target_batches(TEXTS, MIXED, batch_tokens)]
-    assert rows_seen == [len(rows) for rows in batches]
-    assert_equal(found, sketch_by_hand(jacobians(name)[1], MIXED, batches, signs_of(sketches, 7, name)), 1e-9)
+    apart = name == "deberta_v2" and batch_tokens > 1
+    assert rows_seen == ([len(batches[0]), *[1] * len(TEXTS)] if apart else [len(rows) for rows in batches])
+    assert_equal(found, sketch_by_hand(jacobians(name)[1], MIXED, signs_of(sketches, 7, name)), 1e-9)
 
 
 def test_sketches_of_a_score_that_compares_labels() -> None:
     score = scores_for("gpt_neox")[4]
     gradients = score_gradients(*jacobians("gpt_neox"), score)
     found = moments_of(scorer_of("gpt_neox"), MIXED, score=score, estimator=Estimator(2, 5))
-    assert_equal(found, sketch_by_hand(gradients, MIXED, [range(5)], signs_of(2, 5, "gpt_neox")), 1e-9)
+    assert_equal(found, sketch_by_hand(gradients, MIXED, signs_of(2, 5, "gpt_neox")), 1e-9)
 
 
 def test_sketches_do_not_depend_on_the_order_of_labels_and_follow_the_seed() -> None:
@@ -568,12 +564,13 @@ def test_sketches_do_not_depend_on_the_order_of_labels_and_follow_the_seed() -> 
         assert_equal(moments_of(scorer, MIXED, estimator=Estimator(1, 4)), first, 1e-3)
 
 
-def test_sketches_of_pairs_that_cannot_be_packed() -> None:
+def test_pairs_that_cannot_be_packed_are_squared_apart() -> None:
+    """Each has a row of its own, so that a sketch has no cross terms at all."""
     scorer = scorer_of("gpt_neox")
     assert isinstance(scorer, VerbalizerScorer)
     scorer.packed = False
     found = moments_of(scorer, MIXED, estimator=Estimator(2, 9))
-    assert_equal(found, sketch_by_hand(jacobians("gpt_neox")[1], MIXED, [range(5)], signs_of(2, 9, "gpt_neox")), 1e-9)
+    assert_equal(found, moments_of(scorer, MIXED), 1e-9)
 
 
 SEEDS = 400
@@ -583,17 +580,17 @@ SEEDS = 400
 def small() -> tuple[LabelScorer, Any, Any]:
     """A model of 448 weights, all labels: its scorer, the exact moments, and the exact variance of one sketch.
 
-    All rows stand in one batch. With a = sqrt(w) g of every pair, the variance of (sum of sign * a)^2 is
-    2 ((sum of a^2)^2 - sum of a^4).
+    With a = sqrt(w) g of the labels of a row, the variance of (sum of sign * a)^2 is
+    2 ((sum of a^2)^2 - sum of a^4), and rows add up.
     """
     sizes = dict(hidden_size=8, intermediate_size=12, num_hidden_layers=1, num_attention_heads=2)
     model = tiny_model("gpt_neox", dtype=torch.float64, **sizes)
     _, gradients = jacobians_of("gpt_neox", model)
     tables = [np.concatenate([table.reshape(6, -1) for table in row.values()], axis=1) for row in gradients]
-    squares = np.concatenate(tables) ** 2 / 6 / len(TEXTS)  # (30, 448)
-    variance = 2 * (squares.sum(0) ** 2 - (squares**2).sum(0))
+    squares = np.stack(tables) ** 2 / 6 / len(TEXTS)  # (5, 6, 448)
+    variance = 2 * (squares.sum(1) ** 2 - (squares**2).sum(1)).sum(0)
     scorer = VerbalizerScorer(model, DECODER_TOKENIZER, task(), max_text_tokens=32)
-    return scorer, squares.sum(0), variance
+    return scorer, squares.sum((0, 1)), variance
 
 
 def estimates(scorer: LabelScorer, sketches: int, seeds: Sequence[int]) -> Any:
@@ -618,8 +615,8 @@ def test_the_mean_of_sketches_is_the_exact_value(small: Any) -> None:
     for totals, expected in ((sketches.sum(1), exact.sum()), ((sketches / exact).mean(1), 1)):
         assert abs(totals.mean() - expected) < 4 * totals.std(ddof=1) / np.sqrt(SEEDS)
     # One sketch alone is far from the exact value, and a mean over 400 is not: a bias would be seen.
-    assert np.median(np.abs(sketches[0] / exact - 1)) > 0.5
-    assert np.median(np.abs(sketches.mean(0) / exact - 1)) < 0.1
+    assert np.median(np.abs(sketches[0] / exact - 1)) > 0.2
+    assert np.median(np.abs(sketches.mean(0) / exact - 1)) < 0.03
 
 
 def test_the_variance_falls_as_one_over_the_number_of_sketches(small: Any) -> None:
@@ -628,14 +625,3 @@ def test_the_variance_falls_as_one_over_the_number_of_sketches(small: Any) -> No
     for sketches, seeds in ((1, 300), (4, 150), (16, 60)):
         found = estimates(scorer, sketches, range(1000, 1000 + seeds)).var(0, ddof=1)
         assert (found / variance).mean() == pytest.approx(1 / sketches, rel=0.2), sketches
-
-
-def test_smaller_batches_lower_the_variance(small: Any) -> None:
-    """A sketch for each row alone has no cross terms between rows."""
-    scorer, exact, variance = small
-    targets = every_label("gpt_neox")
-    apart = [moments_of(scorer, targets, estimator=Estimator(1, seed), batch_tokens=1) for seed in range(100)]
-    found = np.stack([np.concatenate([array.ravel() for array in row.values()]) for row in apart])
-    assert (found.var(0, ddof=1) / variance).mean() < 0.5
-    totals = found.sum(1)
-    assert abs(totals.mean() - exact.sum()) < 4 * totals.std(ddof=1) / 10

@@ -11,7 +11,7 @@ from optimum_cpp.modeling import CPPResult
 
 
 def test_everything_holds_on_an_untouched_folder(pruned: CPPResult) -> None:
-    findings = verify_folder(pruned.directory, pruned.contract)
+    findings = verify_folder(pruned.directory, pruned.contract.claims)
     assert all(finding.holds for finding in findings)
     fields = {finding.field for finding in findings}
     assert {"model.files.model.safetensors", "model.files.tokenizer.json", "model.files.config.json"} <= fields
@@ -30,7 +30,7 @@ def test_file_claims_are_plain_sha256_of_what_loading_reads(pruned: CPPResult) -
 def test_a_card_and_a_report_may_change(served_copy: Path) -> None:
     (served_copy / "README.md").write_text("mine")
     (served_copy / "report" / "more.png").write_bytes(b"")
-    require(verify_folder(served_copy, ReliabilityContract.load(served_copy)))
+    require(verify_folder(served_copy, ReliabilityContract.load(served_copy).claims))
 
 
 @pytest.mark.parametrize(
@@ -44,17 +44,17 @@ def test_the_quantile_is_recomputed_from_the_stored_scores(pruned: CPPResult, fi
         value = tuple(float_hex(from_hex(score) + 1) for score in claim.scores)
     changed = dataclasses.replace(claim, **{field: value})
     contract = ReliabilityContract(dataclasses.replace(pruned.contract.claims, calibration=changed))
-    moved = {finding.field for finding in verify_folder(pruned.directory, contract) if not finding.holds}
+    moved = {finding.field for finding in verify_folder(pruned.directory, contract.claims) if not finding.holds}
     expected = {"alpha": "k", "n": "n", "k": "k", "quantile": "quantile", "scores": "quantile"}[field]
     assert f"calibration.{expected}" in moved
     with pytest.raises(ContractViolation, match="calibrate"):
-        require(verify_folder(pruned.directory, contract))
+        require(verify_folder(pruned.directory, contract.claims))
 
 
 def test_a_missing_file_and_a_missing_manifest_are_named(served_copy: Path) -> None:
     contract = ReliabilityContract.load(served_copy)
     (served_copy / "tokenizer.json").unlink()
     (served_copy / "split_manifest.json").unlink()
-    moved = {finding.field: finding for finding in verify_folder(served_copy, contract) if not finding.holds}
+    moved = {finding.field: finding for finding in verify_folder(served_copy, contract.claims) if not finding.holds}
     assert set(moved) == {"model.files.tokenizer.json", "manifest_digest"}
     assert moved["model.files.tokenizer.json"].found == "no such file"

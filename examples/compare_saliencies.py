@@ -103,10 +103,10 @@ def compare(
     bench.keep(DENSE)
     dense = bench.measure(DENSE)  # always: the saliencies need its scores
     store.measured(DENSE, lambda: dense)
-    gradients = base_gradients(bench)
+    gradients, start = base_gradients(bench), bench.dense_start()
 
     def pruned(bench: Bench, lam: str, saliency: Saliency | None) -> MeasuredCandidate:
-        return bench.measure(lam, bench.prune(lam, saliency, gradients))
+        return bench.measure(lam, bench.prune(lam, start, saliency, gradients))
 
     base = store.measured(BASE, lambda: pruned(bench, zero_of(config), None))
     chosen: dict[str, tuple[Path, MeasuredCandidate]] = {

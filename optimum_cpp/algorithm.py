@@ -18,7 +18,7 @@ from .data import ClassificationTask, DataRoles, Examples
 from .freezing import freeze, score_noise, scorer_of
 from .frozen import Calibration, Evaluation, FrozenClassifier
 from .loading import LoadedModel, weights_digest
-from .measured_saliency import base_gradients, check_saliency, measure_saliency
+from .measured_saliency import base_gradients, check_saliency, measure_saliency, ranks_by_gradients
 from .results import RunResults
 from .selection import ACCURACY_SLACK, Selection, learn_then_test, select_by_guardrail
 from .stages import StageClock
@@ -74,16 +74,20 @@ def run(
     if any(Fraction(lam) for lam in config.lambda_grid):
         with clock.stage("saliency"):
             saliency, facts = measure_saliency(bench, dense)
-    with clock.stage("gradients of the base pruner"):
-        own = base_gradients(bench)
+    own = None
+    if ranks_by_gradients(config):
+        with clock.stage("gradients of the base pruner"):
+            own = base_gradients(bench)
     # 3. Candidates.
     candidates: dict[str, MeasuredCandidate] = {}
+    with clock.stage("prune candidates"):
+        start = bench.dense_start()
     for lam in config.lambda_grid:
         with clock.stage("prune candidates"):
-            pruned = bench.prune(lam, saliency, own)
+            pruned = bench.prune(lam, start, saliency, own)
         with clock.stage("score candidates on validation"):
             candidates[lam] = bench.measure(lam, pruned)
-    del saliency, own
+    del saliency, own, start
     # 4. Select.
     selection = choose(candidates, config)
     chosen = candidates[selection.lam]

@@ -16,7 +16,7 @@ from .configuration import CPPConfig
 from .conformal import SetEvaluation, conformal_quantile
 from .data import DataRoles
 from .frozen import FrozenClassifier
-from .pruning import PrunedMatrix, prune_model
+from .pruning import DenseStart, PrunedMatrix, dense_start, prune_from
 from .pruning.snapshot import restore_weights, save_weights
 from .saliency import Saliency
 from .scoring import LabelScorer, ScoreTransform, fit_transform
@@ -84,23 +84,37 @@ class Bench:
         """Put the weights kept under a name back into the model."""
         restore_weights(self.matrices, self.work / f"{name}.safetensors")
 
-    def prune(
-        self, lam: str, saliency: Saliency | None, base_gradients: Mapping[str, torch.Tensor] | None
-    ) -> tuple[PrunedMatrix, ...]:
-        """Prune the dense model at one lambda and keep the result."""
+    def dense_start(self) -> DenseStart:
+        """What pruning begins with at every lambda."""
+        prune_role = self.roles.prune
         self.restore(DENSE)
-        prune_role, config = self.roles.prune, self.config
-        pruned = prune_model(
+        return dense_start(
             self.scorer,
             self.blocks,
             prune_role.texts,
             prune_role.labels,
+            base_pruner=self.config.base_pruner,
+            batch_tokens=self.scorer.batch_tokens,
+        )
+
+    def prune(
+        self,
+        lam: str,
+        start: DenseStart,
+        saliency: Saliency | None,
+        base_gradients: Mapping[str, torch.Tensor] | None,
+    ) -> tuple[PrunedMatrix, ...]:
+        """Prune the dense model at one lambda and keep the result."""
+        self.restore(DENSE)
+        config = self.config
+        pruned = prune_from(
+            start,
+            self.blocks,
             base_pruner=config.base_pruner,
             sparsity=config.sparsity,
             lam=lam,
             saliency=saliency,
             base_moments=base_gradients,
-            batch_tokens=self.scorer.batch_tokens,
             seed=config.seed,
             description=f"prune with {config.base_pruner}, lambda {lam}",
         )

@@ -49,7 +49,8 @@ def load_model(
     """Load a model and its tokenizer; no code from the folder is run.
 
     Raises:
-        ModelError: nothing can be opened there, or it is not a classifier that can be scored.
+        ModelError: nothing can be opened there, it is not a classifier that can be scored, or a weight
+            is NaN or infinite; the tensor is named.
         MissingDependency: a GGUF file without the `gguf` package.
     """
     import transformers
@@ -79,10 +80,19 @@ def load_model(
             f"Expected argument `device_map` to put every weight into memory, but {device_map!r} leaves {absent} "
             "on the meta device."
         )
+    _refuse_nan(model, name)
     if gguf_file is not None:
         _forget_gguf(model)
     model.eval()
     return LoadedModel(model, tokenizer, kind, str(name), getattr(config, "_commit_hash", None))
+
+
+def _refuse_nan(model: torch.nn.Module, name: object) -> None:
+    for key, parameter in model.named_parameters():
+        if not parameter.isfinite().all():
+            raise ModelError(
+                f"Expected finite weights in {str(name)!r}, but {key} holds NaN or infinity; take another checkpoint."
+            )
 
 
 def load_tokenizer(name: str | os.PathLike[str], **where: Any) -> PreTrainedTokenizerBase:

@@ -97,6 +97,11 @@ def measure_saliency(bench: Bench, dense: MeasuredCandidate) -> tuple[Saliency, 
     return Saliency(moments, scale), SaliencyFacts(scale, counts, band)
 
 
+def ranks_by_gradients(config: CPPConfig) -> bool:
+    """Whether the recipe's base pruner needs the gradients of `base_gradients`."""
+    return BASE_PRUNERS[config.base_pruner].gradients in ("square", "absolute")
+
+
 def base_gradients(bench: Bench) -> Mapping[str, torch.Tensor] | None:
     """Gradients of the true label's log-likelihood, for a base pruner that ranks by them; None for others."""
     wanted = BASE_PRUNERS[bench.config.base_pruner].gradients

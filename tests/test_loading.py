@@ -1,9 +1,12 @@
 import hashlib
+import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from optimum_cpp.errors import MissingDependency, ModelError
@@ -72,10 +75,18 @@ def test_weights_that_the_checkpoint_lacks_are_refused_not_made_up(dense_folder:
         load_model(tmp_path)
 
 
-def test_damaged_files_are_one_sentence(dense_folder: Path, tmp_path: Path) -> None:
-    import json
-    import shutil
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_weight_that_is_no_number_is_named(dense_folder: Path, tmp_path: Path, value: float) -> None:
+    folder = Path(shutil.copytree(dense_folder, tmp_path / "damaged"))
+    weights = load_file(folder / "model.safetensors")
+    name = sorted(weights)[3]
+    weights[name].view(-1)[0] = value
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=f"{name} holds NaN or infinity"):
+        load_model(folder)
 
+
+def test_damaged_files_are_one_sentence(dense_folder: Path, tmp_path: Path) -> None:
     damage = {
         "model.safetensors": b"xx",
         "config.json": json.dumps(

@@ -1,12 +1,15 @@
 """Base pruners, the walk over a model's blocks, and the exact counts of what goes."""
 
 from .base import BasePruner, PruneOutcome, PruneRequest
-from .sequential import PrunedMatrix, prune_model
+from .sequential import DenseStart, PrunedMatrix, dense_start, prune_from, prune_model
 
 __all__ = [
     "BasePruner",
+    "DenseStart",
     "PruneOutcome",
     "PruneRequest",
     "PrunedMatrix",
+    "dense_start",
+    "prune_from",
     "prune_model",
 ]

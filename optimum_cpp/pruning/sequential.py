@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import torch
@@ -34,6 +34,41 @@ class PrunedMatrix:
     size: int
     zeros: int
     damping: float | None
+
+
+@dataclass(frozen=True)
+class DenseStart:
+    """What pruning begins with, whatever lambda is: the dense first block on the prune role.
+
+    Attributes:
+        calls: what each batch passes through the blocks; empty for a pruner that looks at no activation.
+        statistics: inputs of the first block's matrices, by name.
+        regional: moments of its regional gradients, for a pruner that ranks by those.
+    """
+
+    calls: tuple[BlockCalls, ...] = ()
+    statistics: Mapping[str, InputStatistics] = field(default_factory=dict)
+    regional: Mapping[str, torch.Tensor] | None = None
+
+
+def dense_start(
+    scorer: LabelScorer,
+    blocks: Sequence[Block],
+    texts: Sequence[str],
+    labels: Sequence[int],
+    *,
+    base_pruner: str,
+    batch_tokens: int,
+) -> DenseStart:
+    """Run the dense first block once, for all candidates; arguments as in `prune_model`."""
+    pruner: BasePruner = BASE_PRUNERS[base_pruner]
+    if pruner.needs == "nothing":
+        return DenseStart()
+    with torch.no_grad():
+        calls = _capture(scorer, blocks, texts, labels, batch_tokens)
+        if pruner.gradients == "regional" and not _separable(blocks[0], calls):
+            calls = _capture(scorer, blocks, texts, labels, batch_tokens, max_rows=1)
+        return DenseStart(tuple(calls), *_observe(pruner, blocks[0], 0, calls))
 
 
 def prune_model(
@@ -70,22 +105,45 @@ def prune_model(
     Raises:
         ModelError: non-finite activations or Hessians; the matrix is named.
     """
+    start = dense_start(scorer, blocks, texts, labels, base_pruner=base_pruner, batch_tokens=batch_tokens)
+    return prune_from(
+        start,
+        blocks,
+        base_pruner=base_pruner,
+        sparsity=sparsity,
+        lam=lam,
+        saliency=saliency,
+        base_moments=base_moments,
+        seed=seed,
+        description=description,
+    )
+
+
+def prune_from(
+    start: DenseStart,
+    blocks: Sequence[Block],
+    *,
+    base_pruner: str,
+    sparsity: str,
+    lam: str,
+    saliency: Saliency | None,
+    base_moments: Mapping[str, torch.Tensor] | None = None,
+    seed: int,
+    description: str | None = None,
+) -> tuple[PrunedMatrix, ...]:
+    """`prune_model` from what several candidates share; `start` is left as it is."""
     pruner: BasePruner = BASE_PRUNERS[base_pruner]
     if Fraction(lam) and saliency is None:
         raise ModelError(f"Expected a saliency for lambda = {lam}, but there is none.")
     if pruner.gradients in ("square", "absolute") and base_moments is None:
         raise ModelError(f"Expected gradients for the base pruner {base_pruner}, but there are none.")
     outcomes: list[PrunedMatrix] = []
+    calls = [replace(call) for call in start.calls]
+    statistics, regional = start.statistics, start.regional
     with torch.no_grad(), progress_bar(len(blocks), description, "block") as bar:
-        calls = [] if pruner.needs == "nothing" else _capture(scorer, blocks, texts, labels, batch_tokens)
-        if pruner.gradients == "regional" and not _separable(blocks[0], calls):
-            calls = _capture(scorer, blocks, texts, labels, batch_tokens, max_rows=1)
         for index, block in enumerate(blocks):
-            statistics: Mapping[str, InputStatistics] = {}
-            if calls:
-                statistics = collect_statistics(block, index, calls, products=pruner.needs == "products")
-            if pruner.gradients == "regional":
-                base_moments = regional_moments(block, index, calls)
+            if index:
+                statistics, regional = _observe(pruner, block, index, calls)
             for matrix in block.matrices:
                 request = PruneRequest(
                     name=matrix.name,
@@ -93,7 +151,7 @@ def prune_model(
                     statistics=statistics.get(matrix.name),
                     moment=_moment(saliency.moments if saliency and Fraction(lam) else None, matrix),
                     scale=saliency.scale if saliency else "square",
-                    base_moment=_moment(base_moments, matrix),
+                    base_moment=_moment(regional or base_moments, matrix),
                     lam=lam,
                     sparsity=sparsity,
                     generator=_generator(seed, matrix.name),
@@ -103,6 +161,16 @@ def prune_model(
                 call.hidden = run_block(block, call.hidden, call.arguments[index])
             bar.update(1)
     return tuple(outcomes)
+
+
+def _observe(
+    pruner: BasePruner, block: Block, index: int, calls: Sequence[BlockCalls]
+) -> tuple[Mapping[str, InputStatistics], Mapping[str, torch.Tensor] | None]:
+    """Statistics and regional moments of a block whose matrices are all dense."""
+    if not calls:
+        return {}, None
+    statistics = collect_statistics(block, index, calls, products=pruner.needs == "products")
+    return statistics, regional_moments(block, index, calls) if pruner.gradients == "regional" else None
 
 
 def _separable(block: Block, calls: Sequence[BlockCalls]) -> bool:

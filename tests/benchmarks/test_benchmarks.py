@@ -10,6 +10,7 @@ from pathlib import Path
 import bench_core
 import bench_saliency
 import bench_scoring
+import bench_verify
 import common
 import pytest
 
@@ -96,3 +97,13 @@ def test_splits_that_a_data_set_lacks_are_left_out(dense_folder: Path, pool_file
     assert len(common.open_bench(loaded, str(pool_file), ["validation", "train"]).rows.texts) == 300
     with pytest.raises(SystemExit, match="but its splits are train"):
         common.open_bench(loaded, str(pool_file), ["test"])
+
+
+def test_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_verify, "SHAPE", (64, 32))
+    path = tmp_path / "figures.json"
+    bench_verify.main(["--gib", "0.0001", "--folder", str(tmp_path), "--json", str(path)])
+    figures = json.loads(path.read_text())
+    assert figures["gib"] > 0.00009 and all(figures[key] > 0 for key in ("files_gib_s", "masks_gib_s"))
+    assert figures["files_over_sha256sum"] >= figures["verify_over_sha256sum"] > 0
+    assert list(tmp_path.iterdir()) == [path]

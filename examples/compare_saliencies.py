@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -158,10 +159,11 @@ def _select(
 def _test(bench: Bench, store: Store, chosen: dict[str, tuple[Path, MeasuredCandidate]]) -> None:
     """Open the conformal role once for all that was selected, and evaluate on test."""
     bench.roles.unlock_conformal(digest({name: candidate.name for name, (_, candidate) in chosen.items()}))
-    firsts: dict[Path, str] = {}
+    firsts: dict[str, str] = {}
     for name, (weights, candidate) in chosen.items():
-        # Variants that chose the base pruner alone share its weights, and so its counts.
-        first = firsts.setdefault(weights, name)
+        # Variants that chose the base pruner alone, or two scales at lambda = 1, have equal weights.
+        with weights.open("rb") as file:
+            first = firsts.setdefault(hashlib.file_digest(file, "sha256").hexdigest(), name)
         counts = store.tested(first, partial(_evaluate, bench, weights, candidate, name))
         store.tested(name, partial(dict, counts))
 

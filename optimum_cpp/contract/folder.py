@@ -52,7 +52,7 @@ def verify_folder(
 
 def verify_weights(directory: str | os.PathLike[str], claims: Claims) -> tuple[Finding, ...]:
     """Which weights of the stored matrices are zero, against the claimed masks."""
-    return tuple(verify_masks(loaded_files(directory).values(), claims))
+    return tuple(verify_masks(loaded_files(directory).values(), claims.model.matrices))
 
 
 def verify_files(directory: str | os.PathLike[str], claims: Claims, progress: Progress | None = None) -> list[Finding]:

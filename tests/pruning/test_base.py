@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from prune_requests import prune_request
 
 from optimum_cpp.pruning.base import PruneRequest, mix, prune_output_rows, prune_whole_matrix, unit_scale
 from optimum_cpp.saliency import Scale, importance
@@ -14,17 +15,7 @@ from reference_pruners import lowest, mixed
 def request_of(
     weight: torch.Tensor, gradients: torch.Tensor | None, lam: str, sparsity: str = "0.5", scale: Scale = "square"
 ) -> PruneRequest:
-    return PruneRequest(
-        name="matrix",
-        weight=weight,
-        statistics=None,
-        moment=gradients,
-        scale=scale,
-        base_moment=None,
-        lam=lam,
-        sparsity=sparsity,
-        generator=torch.Generator(),
-    )
+    return prune_request(weight, moment=gradients, scale=scale, lam=lam, sparsity=sparsity)
 
 
 @pytest.fixture

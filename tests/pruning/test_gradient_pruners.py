@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from prune_requests import prune_request
 
 from optimum_cpp.pruning import PruneRequest
 from optimum_cpp.pruning.gradients import prune_by_gradient, prune_by_snip
@@ -19,17 +20,8 @@ GRADIENTS = torch.randn(30, 12, 40, generator=GENERATOR) * torch.rand(12, 40, ge
 
 
 def request_of(base_moment: torch.Tensor, sparsity: str, lam: str, weight: torch.Tensor = WEIGHT) -> PruneRequest:
-    return PruneRequest(
-        name="matrix",
-        weight=weight,
-        statistics=None,
-        moment=SALIENCY if lam != "0" else None,
-        scale="square",
-        base_moment=base_moment,
-        lam=lam,
-        sparsity=sparsity,
-        generator=torch.Generator(),
-    )
+    moment = SALIENCY if lam != "0" else None
+    return prune_request(weight, moment=moment, base_moment=base_moment, lam=lam, sparsity=sparsity)
 
 
 @pytest.mark.parametrize("lam", ["0", "0.3", "1"])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from prune_requests import prune_request
 
 from optimum_cpp.pruning import PruneRequest
 from optimum_cpp.pruning.magnitude import prune_at_random, prune_by_magnitude
@@ -15,17 +16,9 @@ GRADIENTS = torch.rand(20, 30, generator=GENERATOR)
 
 
 def request_of(sparsity: str = "0.5", lam: str = "0", seed: int = 0) -> PruneRequest:
-    return PruneRequest(
-        name="matrix",
-        weight=WEIGHT,
-        statistics=None,
-        moment=GRADIENTS if lam != "0" else None,
-        scale="square",
-        base_moment=None,
-        lam=lam,
-        sparsity=sparsity,
-        generator=torch.Generator().manual_seed(seed),
-    )
+    generator = torch.Generator().manual_seed(seed)
+    moment = GRADIENTS if lam != "0" else None
+    return prune_request(WEIGHT, moment=moment, lam=lam, sparsity=sparsity, generator=generator)
 
 
 @pytest.mark.parametrize("lam", ["0", "0.3"])

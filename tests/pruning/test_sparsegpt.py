@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from prune_requests import prune_request
 
 from optimum_cpp.errors import ModelError
 from optimum_cpp.pruning import PruneRequest
@@ -32,16 +33,8 @@ def request_of(
     lam: str = "0",
     scale: Scale = "square",
 ) -> PruneRequest:
-    return PruneRequest(
-        name="model.layers.0.fc",
-        weight=weight,
-        statistics=statistics,
-        moment=gradients,
-        scale=scale,
-        base_moment=None,
-        lam=lam,
-        sparsity="0.5",
-        generator=torch.Generator(),
+    return prune_request(
+        weight, name="model.layers.0.fc", statistics=statistics, moment=gradients, scale=scale, lam=lam
     )
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from prune_requests import prune_request
 
 from optimum_cpp.pruning import PruneRequest
 from optimum_cpp.pruning.statistics import InputStatistics
@@ -21,16 +22,13 @@ REGIONAL = torch.rand(12, 40, generator=GENERATOR) ** 4 * 0.01
 def request_of(inputs: torch.Tensor, sparsity: str, lam: str, base_moment: torch.Tensor | None = None) -> PruneRequest:
     statistics = InputStatistics(0, torch.zeros(40, dtype=torch.float64), None)
     statistics.add(inputs)
-    return PruneRequest(
-        name="matrix",
-        weight=WEIGHT,
+    return prune_request(
+        WEIGHT,
         statistics=statistics,
         moment=GRADIENTS if lam != "0" else None,
-        scale="square",
         base_moment=base_moment,
         lam=lam,
         sparsity=sparsity,
-        generator=torch.Generator(),
     )
 
 

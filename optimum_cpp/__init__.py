@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .contract import ReliabilityContract
     from .errors import ConformalRoleLocked, ContractViolation, CPPError
     from .evaluation import evaluate
+    from .metrics import metric_path
+    from .metrics.metric import ConformalMetric
     from .modeling import CPPModelForCausalLM, CPPModelForSequenceClassification, CPPResult
     from .pruner import CalibrationPreservingPruner, CPPPruner, get_data_roles
     from .recalibration import recalibrate
@@ -27,12 +29,14 @@ _HOMES = {
     "CPPPruner": "pruner",
     "CPPResult": "modeling",
     "CalibrationPreservingPruner": "pruner",
+    "ConformalMetric": "metrics.metric",
     "ConformalRoleLocked": "errors",
     "ContractViolation": "errors",
     "ReliabilityContract": "contract",
     "SCORES": "registry",
     "evaluate": "evaluation",
     "get_data_roles": "pruner",
+    "metric_path": "metrics",
     "recalibrate": "recalibration",
 }
 
@@ -46,11 +50,13 @@ __all__ = [
     "CPPPruner",
     "CPPResult",
     "CalibrationPreservingPruner",
+    "ConformalMetric",
     "ConformalRoleLocked",
     "ContractViolation",
     "ReliabilityContract",
     "evaluate",
     "get_data_roles",
+    "metric_path",
     "recalibrate",
 ]
 

@@ -7,6 +7,7 @@ from .comparison import (
     contract_preservation,
     paired_size_difference,
 )
+from .conditional import coverage_gap, size_stratified_violation
 from .metrics import (
     SetEvaluation,
     acceptance_band,
@@ -17,6 +18,7 @@ from .metrics import (
 )
 from .quantile import ConformalQuantile, conformal_quantile, conformal_rank, rows_needed
 from .sets import prediction_sets
+from .summary import summarise
 
 __all__ = [
     "ConformalQuantile",
@@ -28,6 +30,7 @@ __all__ = [
     "conformal_quantile",
     "conformal_rank",
     "contract_preservation",
+    "coverage_gap",
     "evaluate_sets",
     "expected_calibration_error",
     "expected_coverage_upper",
@@ -35,4 +38,6 @@ __all__ = [
     "paired_size_difference",
     "prediction_sets",
     "rows_needed",
+    "size_stratified_violation",
+    "summarise",
 ]

@@ -12,7 +12,9 @@ import bench_saliency
 import bench_scoring
 import bench_verify
 import common
+import gpu_check
 import pytest
+import torch
 
 from optimum_cpp.loading import load_model
 from optimum_cpp.saliency import Estimator, true_labels
@@ -107,3 +109,32 @@ def test_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert figures["gib"] > 0.00009 and all(figures[key] > 0 for key in ("files_gib_s", "masks_gib_s"))
     assert figures["files_over_sha256sum"] >= figures["verify_over_sha256sum"] > 0
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_device_agrees_with_the_cpu(figures_of: Callable[..., dict[str, float]], pool_file: Path) -> None:
+    figures = figures_of(gpu_check.main, "--datasets", str(pool_file), "--device", "cpu")
+    assert figures["largest_difference.scores"] == figures["largest_difference.all"] == 0
+    assert {figures[f"equal_masks.{pruner}@{lam}"] for pruner in gpu_check.PRUNERS for lam in ("0", "0.3")} == {1}
+    assert figures["matrix_rate_fraction.true.pool"] > 0
+
+
+@pytest.mark.parametrize("moved", ["scores", "moments", "masks"])
+def test_a_device_that_computes_something_else_is_named(
+    figures_of: Callable[..., dict[str, float]], pool_file: Path, monkeypatch: pytest.MonkeyPatch, moved: str
+) -> None:
+    right, calls = gpu_check.outcome_of, []
+
+    def wrong(bench: common.Bench, rows: common.Rows) -> gpu_check.Outcome:
+        calls.append(outcome := right(bench, rows))
+        if len(calls) == 2:
+            outcome.scores[0, 0] += 0.01 * (moved == "scores")
+            first = next(iter(outcome.moments["all"].values()))
+            first *= 1 + 0.01 * (moved == "moments")
+            mask = next(iter(outcome.masks["wanda@0.3"].values()))
+            mask ^= torch.tensor(moved == "masks")
+        return outcome
+
+    monkeypatch.setattr(gpu_check, "outcome_of", wrong)
+    named = {"scores": "scores", "moments": "difference.all", "masks": "wanda@0.3"}
+    with pytest.raises(SystemExit, match=named[moved]):
+        figures_of(gpu_check.main, "--datasets", str(pool_file), "--device", "cpu")

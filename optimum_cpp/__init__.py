@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .metrics import metric_path
     from .metrics.metric import ConformalMetric
     from .modeling import CPPModelForCausalLM, CPPModelForSequenceClassification, CPPResult
+    from .monitoring import monitor
     from .pruner import CalibrationPreservingPruner, CPPPruner, get_data_roles
     from .recalibration import recalibrate
     from .registry import BASE_PRUNERS, SCORES
@@ -37,6 +38,7 @@ _HOMES = {
     "evaluate": "evaluation",
     "get_data_roles": "pruner",
     "metric_path": "metrics",
+    "monitor": "monitoring",
     "recalibrate": "recalibration",
 }
 
@@ -57,6 +59,7 @@ __all__ = [
     "evaluate",
     "get_data_roles",
     "metric_path",
+    "monitor",
     "recalibrate",
 ]
 

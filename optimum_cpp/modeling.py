@@ -102,7 +102,7 @@ class CPPModel:
             ContractViolation: something that the contract froze has moved.
         """
         self._require_unchanged()
-        texts = _texts(texts)
+        texts = checked_texts(texts)
         return self.frozen.score(texts).nonconformity if texts else np.empty((0, len(self.labels)))
 
     def predict_set(self, texts: str | Sequence[str], *, progress: bool = False) -> list[dict[str, Any]]:
@@ -116,7 +116,7 @@ class CPPModel:
             ContractViolation: something that the contract froze has moved.
         """
         self._require_unchanged()
-        texts = _texts(texts)
+        texts = checked_texts(texts)
         if not texts:
             return []
         scores = self.frozen.score(texts, "predict" if progress else None)
@@ -224,8 +224,12 @@ def local_folder(name: str | os.PathLike[str], *, revision: str | None = None, t
         ) from error
 
 
-def _texts(given: str | Sequence[str]) -> list[str]:
-    """One text or several as a list, each checked."""
+def checked_texts(given: str | Sequence[str]) -> list[str]:
+    """One text or several as a list.
+
+    Raises:
+        DataError: something that is no string, or a string with half a character.
+    """
     texts = [given] if isinstance(given, str) else list(given)
     for row, text in enumerate(texts):
         if not isinstance(text, str) or any("\ud800" <= character <= "\udfff" for character in text):

@@ -6,6 +6,7 @@ from optimum.commands.base import BaseOptimumCLICommand, CommandInfo
 
 from .calibrate import CalibrateCommand
 from .evaluate import EvaluateCommand
+from .monitor import MonitorCommand
 from .predict import PredictCommand
 from .prune import PruneCommand
 from .quickstart import QuickstartCommand
@@ -23,4 +24,5 @@ class CPPCommand(BaseOptimumCLICommand):  # type: ignore[misc]
         CommandInfo("predict", "Prediction sets for texts.", PredictCommand),
         CommandInfo("calibrate", "A fresh quantile on new data, the model untouched.", CalibrateCommand),
         CommandInfo("verify", "What moved since the contract was written.", VerifyCommand),
+        CommandInfo("monitor", "Whether recent rows still look like the calibration rows.", MonitorCommand),
     )

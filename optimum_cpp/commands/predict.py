@@ -11,10 +11,10 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ..errors import DataError, UsageError
-from ..strict_json import parse_json
+from ..errors import UsageError
 from .arguments import add_fields, config_from
 from .base import CPPSubcommand, add_model_and_output
+from .rows import add_input, check_input, open_input, read_rows
 
 if TYPE_CHECKING:
     from ..modeling import CPPModel
@@ -31,23 +31,21 @@ class PredictCommand(CPPSubcommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Model, input and output."""
         add_model_and_output(parser, output=False)
-        parser.add_argument(
-            "--input", help="jsonl (objects with the text, or strings) or text file; default stdin, one text a line."
-        )
+        add_input(parser)
         parser.add_argument("-o", "--output", help="jsonl file of prediction sets (default: stdout).")
         add_fields(parser, ("text_column", "device_map", "batch_tokens"))
 
     def execute(self, args: argparse.Namespace) -> tuple[dict[str, Any], str]:
         """Verify the contract, then write one line for each text."""
         config = config_from(args)
-        if args.input is not None and not Path(args.input).is_file():
-            raise UsageError(f"Expected argument `input` to be a file, but {args.input!r} is not.")
+        check_input(args.input)
         output = _checked_output(args.output, args.model) if args.output is not None else None
         from ..modeling import CPPModel
 
         model = CPPModel.from_pretrained(args.model, device_map=config.device_map, batch_tokens=config.batch_tokens)
-        with open(args.input, "rb") if args.input else _stdin() as source:
-            texts = _read_texts(source, args.input or "stdin", config.text_column or "text")
+        with open_input(args.input) as source:
+            rows = read_rows(source, args.input or "stdin", config.text_column or "text")
+            texts = (row.text for row in rows)
             if output is None:
                 _write(model, texts, sys.stdout)
                 return {}, ""
@@ -76,35 +74,6 @@ def _write_file(model: CPPModel, texts: Iterator[str], output: Path) -> int:
     finally:
         partial.unlink(missing_ok=True)
     return count
-
-
-def _stdin() -> IO[bytes]:
-    return open(sys.stdin.fileno(), "rb", closefd=False)
-
-
-def _read_texts(source: IO[bytes], name: str, column: str) -> Iterator[str]:
-    """One text a line; in a jsonl file each line is an object with the text, or a string."""
-    for number, data in enumerate(source, start=1):
-        place = f"line {number} of {name}"
-        try:
-            line = data.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError:
-            raise DataError(f"Expected {place} to be UTF-8 text, but it is not.") from None
-        text = _text_of(line, place, column) if line.strip() and name.endswith((".jsonl", ".json")) else line
-        if not text.strip():
-            raise DataError(f"Expected {place} to hold a text, but it is empty.")
-        yield text
-
-
-def _text_of(line: str, place: str, column: str) -> str:
-    try:
-        value = parse_json(line.encode())
-    except DataError as error:
-        raise DataError(f"Expected {place} to be JSON, but: {error}") from None
-    text = value.get(column) if isinstance(value, dict) else value
-    if not isinstance(text, str):
-        raise DataError(f"Expected {place} to hold a text under {column!r}; name its column with --text_column.")
-    return text
 
 
 def _write(model: CPPModel, texts: Iterator[str], target: IO[str]) -> int:

@@ -1,4 +1,4 @@
-"""Split conformal prediction on plain arrays: quantile, prediction sets, and what they are judged by."""
+"""Split conformal prediction on plain arrays: quantile, prediction sets, what they are judged by, and drift."""
 
 from .comparison import (
     ContractPreservation,
@@ -8,6 +8,15 @@ from .comparison import (
     paired_size_difference,
 )
 from .conditional import coverage_gap, size_stratified_violation
+from .drift import (
+    SampleComparison,
+    compare_set_sizes,
+    compare_values,
+    conformal_p_values,
+    coverage_shortfall,
+    martingale_test,
+    simple_jumper,
+)
 from .metrics import (
     SetEvaluation,
     acceptance_band,
@@ -23,21 +32,28 @@ from .summary import summarise
 __all__ = [
     "ConformalQuantile",
     "ContractPreservation",
+    "SampleComparison",
     "SetEvaluation",
     "SizeDifference",
     "Verdict",
     "acceptance_band",
+    "compare_set_sizes",
+    "compare_values",
+    "conformal_p_values",
     "conformal_quantile",
     "conformal_rank",
     "contract_preservation",
     "coverage_gap",
+    "coverage_shortfall",
     "evaluate_sets",
     "expected_calibration_error",
     "expected_coverage_upper",
     "hoeffding_interval",
+    "martingale_test",
     "paired_size_difference",
     "prediction_sets",
     "rows_needed",
+    "simple_jumper",
     "size_stratified_violation",
     "summarise",
 ]

@@ -180,3 +180,23 @@ def test_optimum_cli_starts_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     code = "import sys, optimum_cpp; optimum_cpp.CPPConfig(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_monitor_says_what_it_compared_and_exits_with_1_on_an_alarm(
+    tmp_path: Path, monkeypatch, capsys, pruned: CPPResult
+) -> None:
+    recent, changed = tmp_path / "recent.jsonl", tmp_path / "changed.jsonl"
+    rows = labelled_rows(60, seed=78)
+    rows.to_json(recent)
+    wrong = pruned.model.scores(rows["text"]).argmax(1)
+    labels = [LABELS[column] for column in wrong]
+    rows.remove_columns("label").add_column("label", labels).to_json(changed)
+    given = ["monitor", "-m", pruned.directory, "--input"]
+    assert run(monkeypatch, *given, recent) == 0
+    assert "No drift found" in capsys.readouterr().out
+    assert run(monkeypatch, *given, changed, "--json") == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["alarm"] and {test["name"] for test in printed["tests"]} >= {"scores", "coverage"}
+    assert run(monkeypatch, *given, recent, "--label_column", "topic") == 1
+    assert "topic" in capsys.readouterr().err
+    assert run(monkeypatch, *given, tmp_path / "none.jsonl") == 2

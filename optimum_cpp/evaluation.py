@@ -15,6 +15,7 @@ from .data import (
     clean_duplicates,
     parse_splits,
     roles_from_manifest,
+    text_digest,
 )
 from .data.roles import take_rows
 from .errors import DataError
@@ -68,7 +69,6 @@ def _test_role(recipe: CPPConfig, manifest: SplitManifest) -> Examples:
 def _unseen_rows(dataset: Any, recipe: CPPConfig, manifest: SplitManifest) -> Examples:
     splits, _ = parse_splits(recipe.split)
     pool = open_pool(dataset, recipe, split=splits)
-    fingerprints = tuple(pool.fingerprint(row) for row in range(len(pool)))
-    check_unused(fingerprints, manifest.used())
+    check_unused(map(text_digest, pool.texts), manifest.used())
     kept, _ = clean_duplicates(pool.texts, pool.labels, recipe.on_duplicates or "drop", describe=pool.place)
-    return take_rows(pool, RoleRows(tuple(kept), tuple(fingerprints[row] for row in kept)))
+    return take_rows(pool, RoleRows.of(pool, kept))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from .configuration import CPPConfig
 from .contract.canonical import from_hex
 from .contract.claims import CalibrationClaim
-from .data import Ledger, SplitManifest, check_unused, clean_duplicates, fingerprint, parse_splits
+from .data import SplitManifest, check_unused, clean_duplicates, parse_splits, text_digest
 from .drift_report import DriftReport, Sample, judge, parse_level
 from .errors import DataError, UsageError
 from .filenames import MANIFEST_NAME
@@ -35,8 +35,7 @@ def monitor(
     Rows without labels: their top probabilities and set sizes. Rows with labels: these, and the scores of
     the true labels, as a sample and in their order, and coverage. The level is shared out evenly among
     the tests (Bonferroni). Rows whose folded text an earlier row has are left out, because the contract
-    speaks of rows without repetitions. Rows that the model has already seen are refused; without labels, a
-    text is one of those if it was used with any label of the label space.
+    speaks of rows without repetitions. Rows whose text the model has already seen are refused.
 
     Args:
         model: the served classifier, or its folder or Hub repository.
@@ -67,7 +66,7 @@ def monitor(
         texts, labels = pool.texts, pool.labels
     texts, columns = _checked_rows(texts, labels, model.labels)
     manifest = SplitManifest.load(model.directory / MANIFEST_NAME)
-    check_unused(_fingerprints(texts, columns, model.labels, manifest.used()), manifest.used())
+    check_unused(map(text_digest, texts), manifest.used())
     kept, _ = clean_duplicates(texts, columns or [0] * len(texts), "drop", describe=str)
     scores = model.frozen.score([texts[row] for row in kept], "monitor" if progress else None)
     claim = model.contract.claims.calibration
@@ -116,16 +115,6 @@ def _column(row: int, label: Any, names: tuple[str, ...]) -> int:
         f"Row {row} has label {label!r:.60}, which is not one of the {len(names)} label names ({shown}) or their "
         "numbers; correct it."
     )
-
-
-def _fingerprints(
-    texts: Sequence[str], columns: Sequence[int] | None, names: tuple[str, ...], used: Ledger
-) -> Iterator[str]:
-    """One for each row; without labels the one with which the text was used, if it was."""
-    for row, text in enumerate(texts):
-        possible = names if columns is None else (names[columns[row]],)
-        found = [fingerprint(text, name) for name in possible]
-        yield next((value for value in found if value in used.rows), found[0])
 
 
 def _new_sample(model: CPPModel, scores: LabelScores, columns: list[int] | None) -> Sample:

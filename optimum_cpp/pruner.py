@@ -92,7 +92,7 @@ class CPPPruner:
         roles: DataRoles | None = None,
         save_directory: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
-        training_rows: Iterable[str] = (),
+        training_texts: Iterable[str] = (),
     ) -> CPPResult:
         """Run Algorithm 1: prune, select on validation, freeze, calibrate, evaluate.
 
@@ -101,7 +101,7 @@ class CPPPruner:
             roles: the data roles; by default drawn from `config.dataset`.
             save_directory: output folder; without it, a new one under the system's temporary directory.
             overwrite: replace an output folder that is not empty.
-            training_rows: fingerprints of rows that any training touched; entered in the ledger, and
+            training_texts: texts that any training touched; their digests are entered in the ledger, and
                 refused where they are conformal or test rows.
 
         Raises:
@@ -112,7 +112,7 @@ class CPPPruner:
         if save_directory is not None:
             check_output(save_directory, overwrite=overwrite, keep=(self.loaded.name or None, config.dataset))
         roles = roles if roles is not None else self.get_data_roles(config=config)
-        check_history(roles, used_rows(self.loaded.name, self.loaded.revision), training_rows)
+        check_history(roles, used_rows(self.loaded.name, self.loaded.revision), training_texts)
         if self.task is not None:
             config = config.replace(task=self.task)
         config, task = decide(config, roles, self.loaded.kind)

@@ -20,6 +20,7 @@ from .data import (
     encoder_task,
     load_pool,
     resolve_task,
+    text_digest,
 )
 from .errors import UsageError
 from .filenames import CONTRACT_NAME, MANIFEST_NAME
@@ -111,15 +112,15 @@ def _folder_of(name: str | os.PathLike[str], revision: str | None) -> Path | Non
         return None
 
 
-def check_history(roles: DataRoles, history: SplitManifest | None, training_rows: Iterable[str]) -> None:
+def check_history(roles: DataRoles, history: SplitManifest | None, training_texts: Iterable[str]) -> None:
     """Enter earlier uses of rows in the manifest's ledger, and refuse conformal or test rows among them.
 
     Raises:
         DataError: conformal or test rows that were trained on, or used in an earlier run.
     """
-    manifest = roles.manifest.with_training_rows(training_rows)
+    manifest = roles.manifest.with_training_texts(map(text_digest, training_texts))
     if history is not None:
-        evaluated = [f for role in ("conformal", "test") for f in manifest.roles[role].fingerprints]
+        evaluated = [text for role in ("conformal", "test") for text in manifest.roles[role].texts]
         check_unused(evaluated, history.used())
         manifest = dataclasses.replace(manifest, ledger=manifest.ledger.merged(history.used()))
     roles.manifest = manifest

@@ -30,7 +30,7 @@ from .frozen import FrozenClassifier
 from .loading import load_model, load_tokenizer, weights_digest
 from .modeling import local_folder, scorer_of_claims
 from .scoring.encoding import PromptEncoder
-from .verified_rows import verify_rows
+from .verified_rows import verify_roles, verify_rows
 
 # Rounding of a score between two runs: the least that is allowed, by dtype, and the most that a recorded
 # noise may widen it to, since whoever writes the record could write anything.
@@ -98,6 +98,8 @@ def verify(
         *(Finding(path, True) for path in contract.field_digests),
         *_verify_folder(folder, claims, progress),
     ]
+    if all(finding.holds for finding in findings if finding.field == "manifest_digest"):
+        findings += verify_roles(SplitManifest.load(folder / MANIFEST_NAME), claims)
     if dataset is not None:
         manifest = SplitManifest.load(folder / MANIFEST_NAME)
         source = manifest.dataset

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from optimum_cpp import CPPModelForCausalLM, evaluate
+from optimum_cpp.data import SplitManifest
 from optimum_cpp.errors import ContractViolation, DataError
+from optimum_cpp.filenames import MANIFEST_NAME
 from optimum_cpp.modeling import CPPResult
 from tiny_models import LABELS
 from tiny_runs import small_config
@@ -51,3 +53,12 @@ def test_a_contract_that_does_not_hold_is_not_evaluated(served_copy: Path) -> No
     next(iter(model.model.parameters())).data[0, 0] += 1
     with pytest.raises(ContractViolation, match="weights"):
         evaluate(model)
+
+
+def test_a_used_text_is_refused_however_it_is_spelled_and_labelled(pruned: CPPResult, pool_file: Path) -> None:
+    used = datasets.load_dataset("json", data_files=str(pool_file), split="train")
+    index = SplitManifest.load(pruned.directory / MANIFEST_NAME).roles["conformal"].indices[0]
+    other = next(name for name in LABELS if name != used["label"][index])
+    respelled = datasets.Dataset.from_dict({"text": [f"  {used['text'][index].upper()} "], "label": [other]})
+    with pytest.raises(DataError, match=r"1 of the 1 rows were already used \(conformal: 1\)"):
+        evaluate(CPPModelForCausalLM.from_pretrained(pruned.directory), dataset=respelled)

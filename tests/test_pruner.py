@@ -97,18 +97,19 @@ def test_training_rows_are_entered_in_the_ledger_and_never_evaluated(dense_folde
     config = small_config(lambda_grid=("0",), base_pruner="magnitude", test_rows="0")
     pruner = CPPPruner.from_pretrained(dense_folder)
     roles = pruner.get_data_roles(rows, config=config)
+    conformal = rows["text"][roles.manifest.roles["conformal"].indices[0]]
     with pytest.raises(DataError, match="1 of the 1 training rows"):
-        pruner.prune(config=config, roles=roles, training_rows=[roles.manifest.roles["conformal"].fingerprints[0]])
+        pruner.prune(config=config, roles=roles, training_texts=[f" {conformal.upper()} "])
     result = pruner.prune(
         config=config,
         roles=roles,
         save_directory=tmp_path / "out",
-        training_rows=roles.manifest.roles["prune"].fingerprints,
+        training_texts=roles.prune.texts,
     )
     from optimum_cpp.data import SplitManifest
 
     manifest = SplitManifest.load(result.directory / "split_manifest.json")
-    assert set(manifest.ledger.to_dict()["train"]) == set(manifest.roles["prune"].fingerprints)
+    assert set(manifest.ledger.to_dict()["train"]) == set(manifest.roles["prune"].texts)
 
 
 BAD = {

@@ -35,7 +35,7 @@ def test_rows_of_an_earlier_run_are_not_evaluated_again(pruned: CPPResult, pool_
         check_history(roles, history, ())
     fresh = get_data_roles(labelled_rows(300, seed=4), config=small_config())
     check_history(fresh, history, ())
-    assert set(fresh.manifest.ledger.to_dict()["conformal"]) == set(history.roles["conformal"].fingerprints)
+    assert set(fresh.manifest.ledger.to_dict()["conformal"]) == set(history.roles["conformal"].texts)
 
 
 def test_a_recipe_without_data_says_so() -> None:

@@ -3,6 +3,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -129,7 +130,7 @@ def test_rows_are_compared_and_roles_drawn_again(
 
 def test_a_row_in_two_roles_is_found(served_copy: Path, pool_file: Path, tmp_path: Path) -> None:
     """A manifest that somebody wrote by hand, over rows of which one was respelled."""
-    from optimum_cpp.data import fingerprint, load_pool
+    from optimum_cpp.data import fingerprint, load_pool, text_digest
     from optimum_cpp.data.fingerprints import rows_digest
 
     rows = datasets.load_dataset("json", data_files=str(pool_file), split="train")
@@ -143,14 +144,42 @@ def test_a_row_in_two_roles_is_found(served_copy: Path, pool_file: Path, tmp_pat
     labels = ReliabilityContract.load(served_copy).claims.labels
     pool = load_pool(str(tmp_path / "twice.jsonl"), label_names=labels)
     test["fingerprints"][0] = fingerprint(text, rows[test["indices"][0]]["label"])
+    test["texts"][0] = text_digest(text)
     manifest["dataset"]["digest"] = rows_digest([pool.fingerprint(row) for row in range(len(pool))])
     (served_copy / "split_manifest.json").write_text(json.dumps(manifest))
     contract = ReliabilityContract.load(served_copy)
     dataclasses.replace(contract, claims=dataclasses.replace(contract.claims, manifest_digest=digest(manifest))).save(
         served_copy
     )
+    assert moved(served_copy) == {"manifest.roles.texts"}
     found = moved(served_copy, dataset=str(tmp_path / "twice.jsonl"))
-    assert {"manifest.duplicates", "manifest.duplicates.found"} <= found
+    assert {"manifest.roles.texts", "manifest.duplicates.found"} <= found
+
+
+def rewrite_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """As somebody would who knows how to write the digest anew."""
+    manifest = json.loads((folder / "split_manifest.json").read_text())
+    change(manifest)
+    (folder / "split_manifest.json").write_text(json.dumps(manifest))
+    contract = ReliabilityContract.load(folder)
+    claims = dataclasses.replace(contract.claims, manifest_digest=digest(manifest))
+    dataclasses.replace(contract, claims=claims).save(folder)
+
+
+@pytest.mark.parametrize("role", ["conformal", "test", "val_eval"])
+def test_a_role_of_another_size_than_the_contract_speaks_of(served_copy: Path, role: str) -> None:
+    def drop_last(manifest: dict[str, Any]) -> None:
+        for values in manifest["roles"][role].values():
+            values.pop()
+
+    rewrite_manifest(served_copy, drop_last)
+    assert moved(served_copy) == {f"manifest.roles.{role}.rows"}
+
+
+@pytest.mark.parametrize("role", ["conformal", "test"])
+def test_an_evaluated_text_that_was_trained_on_is_found(served_copy: Path, role: str) -> None:
+    rewrite_manifest(served_copy, lambda m: m["ledger"].update(train=[m["roles"][role]["texts"][3]]))
+    assert moved(served_copy) == {"manifest.ledger"}
 
 
 def test_scores_are_computed_again_within_a_tolerance_that_a_record_cannot_widen(

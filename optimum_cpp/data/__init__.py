@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .drawing import draw_calibration_roles, draw_roles, roles_from_datasets
 from .duplicates import DuplicateFindings, clean_duplicates, duplicate_groups, near_duplicates
-from .fingerprints import fingerprint, folded
+from .fingerprints import fingerprint, folded, text_digest
 from .ledger import PURPOSES, ROLES, Ledger, check_unused
 from .manifest import RoleRows, SplitManifest
 from .pool import DatasetSource, Pool, load_pool
@@ -46,4 +46,5 @@ __all__ = [
     "resolve_task",
     "roles_from_datasets",
     "roles_from_manifest",
+    "text_digest",
 ]

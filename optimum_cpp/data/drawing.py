@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import DataError, UsageError
 from .allotment import Request, allot_rows
 from .duplicates import DuplicateFindings, clean_duplicates, near_duplicates
+from .fingerprints import text_digest
 from .ledger import ROLES, Ledger, check_unused
 from .manifest import RoleRows, SplitManifest
 from .pool import Pool, read_pool
@@ -78,7 +79,7 @@ def draw_calibration_roles(
     check_size("val_rows", val_rows, least=0)
     if test_rows != "all":
         check_size("test_rows", test_rows, least=0)
-    check_unused((pool.fingerprint(row) for row in range(len(pool))), used)
+    check_unused(map(text_digest, pool.texts), used)
     wanted: dict[str, int | Literal["all"]] = {
         "val_cal": val_rows,
         "conformal": conformal_rows,
@@ -179,7 +180,7 @@ def _finish(
         seed=seed,
         exceptions=tuple(exceptions),
         duplicates=findings.with_near(near),
-        roles={role: RoleRows(drawn[role], tuple(map(pool.fingerprint, drawn[role]))) for role in ROLES},
+        roles={role: RoleRows.of(pool, drawn[role]) for role in ROLES},
         ledger=ledger,
     )
     return assemble_roles(pool, manifest)

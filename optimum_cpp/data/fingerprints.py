@@ -1,4 +1,4 @@
-"""What identifies a row: an exact fingerprint, and a folded text that ignores case and spacing."""
+"""What identifies a row: an exact fingerprint, and its folded text, which ignores case and spacing."""
 
 from __future__ import annotations
 
@@ -34,3 +34,8 @@ def folded(text: str) -> str:
     """The text in which two duplicates agree: NFKC, then case-folded, then each run of whitespace as one
     space with none at the ends."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def text_digest(text: str) -> str:
+    """SHA-256 of the folded text's UTF-8 bytes, as 64 lower-case hex digits; surrogates as in `fingerprint`."""
+    return hashlib.sha256(folded(text).encode("utf-8", errors="surrogatepass")).hexdigest()

@@ -1,7 +1,8 @@
-"""The ledger of touched rows: which rows a model has already seen, and for which purpose.
+"""The ledger of touched rows: whose texts a model has already seen, and for which purpose.
 
 The lock on the conformal role ends with the process; the ledger travels in the split manifest from
-command to command, so that a later calibration or evaluation can refuse rows that were used before.
+command to command, so that a later calibration or evaluation can refuse rows that were used before. A
+row is known by the digest of its folded text: a used text is used, however it is spelled and labelled.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ PURPOSES = ("train", *ROLES)
 
 @dataclass(frozen=True)
 class Ledger:
-    """Fingerprint -> the purposes its row was used for, each one of `PURPOSES`; never changed in place.
+    """Text digest -> the purposes its row was used for, each one of `PURPOSES`; never changed in place.
 
     Raises:
         UsageError: a purpose that is not one of `PURPOSES`.
@@ -32,13 +33,13 @@ class Ledger:
             _check_purposes(purposes)
 
     def __len__(self) -> int:
-        """Number of different rows."""
+        """Number of different texts."""
         return len(self.rows)
 
-    def adding(self, purpose: str, fingerprints: Iterable[str]) -> Ledger:
-        """A ledger in which these rows also carry `purpose`."""
+    def adding(self, purpose: str, texts: Iterable[str]) -> Ledger:
+        """A ledger in which the rows with these text digests also carry `purpose`."""
         rows = dict(self.rows)
-        for value in fingerprints:
+        for value in texts:
             rows[value] = rows.get(value, frozenset()) | {purpose}
         return Ledger(rows)
 
@@ -50,27 +51,27 @@ class Ledger:
         return Ledger(rows)
 
     def to_dict(self) -> dict[str, list[str]]:
-        """Purpose -> its fingerprints in ascending order; purposes without rows are left out."""
+        """Purpose -> its text digests in ascending order; purposes without rows are left out."""
         found: dict[str, list[str]] = {}
         for purpose in PURPOSES:
-            fingerprints = sorted(value for value, purposes in self.rows.items() if purpose in purposes)
-            if fingerprints:
-                found[purpose] = fingerprints
+            texts = sorted(value for value, purposes in self.rows.items() if purpose in purposes)
+            if texts:
+                found[purpose] = texts
         return found
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Iterable[str]]) -> Ledger:
         """The inverse of `to_dict`."""
         rows: dict[str, frozenset[str]] = {}
-        for purpose, fingerprints in values.items():
+        for purpose, texts in values.items():
             _check_purposes((purpose,))
-            for value in fingerprints:
+            for value in texts:
                 rows[value] = rows.get(value, frozenset()) | {purpose}
         return cls(rows)
 
 
-def check_unused(fingerprints: Iterable[str], ledger: Ledger, *, purposes: Iterable[str] = PURPOSES) -> None:
-    """Refuse rows that the ledger holds for any of `purposes`.
+def check_unused(texts: Iterable[str], ledger: Ledger, *, purposes: Iterable[str] = PURPOSES) -> None:
+    """Refuse rows whose text digests the ledger holds for any of `purposes`.
 
     Raises:
         DataError: at least one row was used; the sentence says how many, and for which purposes.
@@ -80,7 +81,7 @@ def check_unused(fingerprints: Iterable[str], ledger: Ledger, *, purposes: Itera
     _check_purposes(refused)
     total = used = 0
     counts: Counter[str] = Counter()
-    for value in fingerprints:
+    for value in texts:
         total += 1
         hits = ledger.rows.get(value, frozenset()) & refused
         used += bool(hits)

@@ -1,6 +1,7 @@
 """The split manifest: which row went into which role, readable and checkable without the data.
 
-It holds positions and fingerprints of rows, never their texts.
+It holds positions, fingerprints and text digests of rows, never their texts. `FORMAT.md` beside this file
+specifies it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,18 +19,32 @@ from ..configuration import DUPLICATE_POLICIES
 from ..errors import DataError
 from ..strict_json import parse_json
 from .duplicates import DuplicateFindings
+from .fingerprints import text_digest
 from .ledger import PURPOSES, ROLES, Ledger
-from .pool import DatasetSource
+from .pool import DatasetSource, Pool
 
 SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class RoleRows:
-    """The rows of one role in the order they were drawn: positions in the pool, and fingerprints."""
+    """The rows of one role in the order they were drawn.
+
+    Attributes:
+        indices: positions in the pool.
+        fingerprints: of text and label, each 64 hex digits.
+        texts: digests of the folded texts alone, each 64 hex digits.
+    """
 
     indices: tuple[int, ...] = field(default=(), repr=False)
     fingerprints: tuple[str, ...] = field(default=(), repr=False)
+    texts: tuple[str, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(cls, pool: Pool, indices: Sequence[int]) -> RoleRows:
+        """The rows of a pool at these positions."""
+        texts = tuple(text_digest(pool.texts[row]) for row in indices)
+        return cls(tuple(indices), tuple(map(pool.fingerprint, indices)), texts)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -46,7 +61,7 @@ class SplitManifest:
 
     Raises:
         DataError: a role is missing, two roles (or one role twice) hold the same row, or a role has not
-            one fingerprint for each row.
+            one fingerprint and one text digest for each row.
     """
 
     dataset: DatasetSource
@@ -66,10 +81,11 @@ class SplitManifest:
         owner: dict[int, str] = {}
         for role in ROLES:
             rows = self.roles[role]
-            if len(rows.indices) != len(rows.fingerprints):
+            if not len(rows.indices) == len(rows.fingerprints) == len(rows.texts):
                 raise DataError(
-                    f"Expected role {role} of the split manifest to hold a fingerprint for each row, but "
-                    f"it has {len(rows.indices)} rows and {len(rows.fingerprints)} fingerprints."
+                    f"Expected role {role} of the split manifest to hold a fingerprint and a text digest for each "
+                    f"row, but it has {len(rows.indices)} rows, {len(rows.fingerprints)} fingerprints and "
+                    f"{len(rows.texts)} text digests."
                 )
             for index in rows.indices:
                 if index in owner:
@@ -83,18 +99,18 @@ class SplitManifest:
         """Every row that this model has seen: those of the roles and those of the ledger."""
         ledger = self.ledger
         for role in ROLES:
-            ledger = ledger.adding(role, self.roles[role].fingerprints)
+            ledger = ledger.adding(role, self.roles[role].texts)
         return ledger
 
-    def with_training_rows(self, fingerprints: Iterable[str]) -> SplitManifest:
-        """A manifest whose ledger also names these rows as trained on.
+    def with_training_texts(self, texts: Iterable[str]) -> SplitManifest:
+        """A manifest whose ledger also names the rows with these text digests as trained on.
 
         Raises:
             DataError: some of them are conformal or test rows, which training must not touch.
         """
-        rows = tuple(fingerprints)
+        rows = tuple(texts)
         for role in ("conformal", "test"):
-            shared = len(set(rows) & set(self.roles[role].fingerprints))
+            shared = len(set(rows) & set(self.roles[role].texts))
             if shared:
                 raise DataError(
                     f"{shared} of the {len(rows)} training rows belong to role {role}; train on other "
@@ -111,7 +127,11 @@ class SplitManifest:
             "exceptions": list(self.exceptions),
             "duplicates": asdict(self.duplicates),
             "roles": {
-                role: {"indices": list(rows.indices), "fingerprints": list(rows.fingerprints)}
+                role: {
+                    "indices": list(rows.indices),
+                    "fingerprints": list(rows.fingerprints),
+                    "texts": list(rows.texts),
+                }
                 for role, rows in self.roles.items()
             },
             "ledger": self.ledger.to_dict(),
@@ -220,19 +240,20 @@ def _count(value: Any, where: str) -> int:
     return int(value)
 
 
-def _fingerprints(value: Any, where: str) -> tuple[str, ...]:
+def _digests(value: Any, where: str) -> tuple[str, ...]:
     if not isinstance(value, list):
-        _wrong(where, "a list of fingerprints", value)
+        _wrong(where, "a list of digests", value)
     for entry in value:
         if not isinstance(entry, str) or not re.fullmatch("[0-9a-f]{64}", entry):
-            _wrong(where, "fingerprints of 64 lower-case hex digits", entry)
+            _wrong(where, "digests of 64 lower-case hex digits", entry)
     return tuple(value)
 
 
 def _role(value: dict[str, Any], where: str) -> RoleRows:
-    rows = _fields(value, where, {"indices": list, "fingerprints": list})
+    rows = _fields(value, where, {"indices": list, "fingerprints": list, "texts": list})
     indices = tuple(_count(entry, f"{where}.indices") for entry in rows["indices"])
-    return RoleRows(indices, _fingerprints(rows["fingerprints"], f"{where}.fingerprints"))
+    digests = (_digests(rows[name], f"{where}.{name}") for name in ("fingerprints", "texts"))
+    return RoleRows(indices, *digests)
 
 
 def _duplicates(value: dict[str, Any]) -> DuplicateFindings:
@@ -250,4 +271,4 @@ def _ledger(value: dict[str, Any]) -> Ledger:
     for purpose in value:
         if purpose not in PURPOSES:
             raise DataError(f"Expected ledger to name only {', '.join(PURPOSES)}, but it also has {purpose!r}.")
-    return Ledger.from_dict({purpose: _fingerprints(rows, f"ledger.{purpose}") for purpose, rows in value.items()})
+    return Ledger.from_dict({purpose: _digests(rows, f"ledger.{purpose}") for purpose, rows in value.items()})

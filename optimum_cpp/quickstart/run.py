@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 from ..configuration import CPPConfig
-from ..data import fingerprint
 from ..modeling import CPPResult
 from ..pruner import CPPPruner
 from ..staging import check_output
@@ -42,9 +41,8 @@ def run_quickstart(output: str | os.PathLike[str], *, fast: bool, seed: int, ove
         test_rows=str(assets.size.test_rows),
         seed=seed,
     )
-    trained_on = [fingerprint(text, label) for text, label in zip(assets.train_texts, assets.train_labels, strict=True)]
     pruner = CPPPruner.from_pretrained(assets.model_directory)
-    result = pruner.prune(config=config, save_directory=folder, overwrite=overwrite, training_rows=trained_on)
+    result = pruner.prune(config=config, save_directory=folder, overwrite=overwrite, training_texts=assets.train_texts)
     return result, _describe(result, data, config)
 
 

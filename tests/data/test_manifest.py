@@ -24,6 +24,7 @@ from optimum_cpp.data import draw_roles as draw
 from optimum_cpp.errors import DataError
 
 Values = dict[str, Any]
+INDICES = {"prune": (8, 1), "val_cal": (3,), "val_eval": (2,), "conformal": (7, 0), "test": (5, 4, 6)}
 
 
 def digits(row: int) -> str:
@@ -31,7 +32,7 @@ def digits(row: int) -> str:
 
 
 def rows(*indices: int) -> RoleRows:
-    return RoleRows(indices, tuple(map(digits, indices)))
+    return RoleRows(indices, tuple(digits(index + 1000) for index in indices), tuple(map(digits, indices)))
 
 
 @pytest.fixture
@@ -41,13 +42,7 @@ def manifest() -> SplitManifest:
         seed=3,
         exceptions=("Split train has 9 usable rows.",),
         duplicates=DuplicateFindings("drop", 4, 4, 1, {"conformal/test": 2}),
-        roles={
-            "prune": rows(8, 1),
-            "val_cal": rows(3),
-            "val_eval": rows(2),
-            "conformal": rows(7, 0),
-            "test": rows(5, 4, 6),
-        },
+        roles={role: rows(*indices) for role, indices in INDICES.items()},
         ledger=Ledger().adding("train", [digits(99)]),
     )
 
@@ -81,11 +76,12 @@ def test_to_dict_has_the_documented_shape(manifest: SplitManifest) -> None:
             "near": {"conformal/test": 2},
         },
         "roles": {
-            "prune": {"indices": [8, 1], "fingerprints": [digits(8), digits(1)]},
-            "val_cal": {"indices": [3], "fingerprints": [digits(3)]},
-            "val_eval": {"indices": [2], "fingerprints": [digits(2)]},
-            "conformal": {"indices": [7, 0], "fingerprints": [digits(7), digits(0)]},
-            "test": {"indices": [5, 4, 6], "fingerprints": [digits(5), digits(4), digits(6)]},
+            role: {
+                "indices": list(indices),
+                "fingerprints": [digits(index + 1000) for index in indices],
+                "texts": [digits(index) for index in indices],
+            }
+            for role, indices in INDICES.items()
         },
         "ledger": {"train": [digits(99)]},
     }
@@ -135,7 +131,7 @@ def test_used_rows_are_those_of_roles_and_ledger(manifest: SplitManifest) -> Non
 
 
 def test_training_rows_enter_the_ledger(manifest: SplitManifest) -> None:
-    trained = manifest.with_training_rows([digits(8), digits(50)])
+    trained = manifest.with_training_texts([digits(8), digits(50)])
     assert trained.used().rows[digits(8)] == {"train", "prune"}
     assert trained.ledger.to_dict() == {"train": [digits(8), digits(50), digits(99)]}
     assert manifest.ledger.to_dict() == {"train": [digits(99)]}
@@ -144,7 +140,7 @@ def test_training_rows_enter_the_ledger(manifest: SplitManifest) -> None:
 @pytest.mark.parametrize(("row", "role"), [(7, "conformal"), (5, "test")])
 def test_training_rows_must_not_be_conformal_or_test(manifest: SplitManifest, row: int, role: str) -> None:
     with pytest.raises(DataError, match=f"1 of the 2 training rows belong to role {role}"):
-        manifest.with_training_rows([digits(row), digits(50)])
+        manifest.with_training_texts([digits(row), digits(50)])
 
 
 def put(*path: str, value: Any) -> Callable[[Values], None]:
@@ -183,7 +179,9 @@ FAULTS: list[tuple[Callable[[Values], None], str]] = [
     (put("duplicates", "near", value={"a/b": "2"}), r"`duplicates\.near\.a/b`"),
     (drop("roles", "test"), "roles to hold `test`"),
     (put("roles", "train", value={}), "roles to hold only .* `train`"),
-    (put("roles", "prune", "indices", value=[8]), "prune .* 1 rows and 2 fingerprints"),
+    (put("roles", "prune", "indices", value=[8]), "prune .* 1 rows, 2 fingerprints and 2 text"),
+    (put("roles", "test", "texts", value=[]), "test .* 3 rows, 3 fingerprints and 0 text"),
+    (drop("roles", "test", "texts"), r"roles\.test to hold `texts`"),
     (put("roles", "prune", "indices", value=[8, 8]), "row 8 is in prune and in prune"),
     (put("roles", "prune", "indices", value=[8, 7]), "row 7 is in prune and in conformal"),
     (put("roles", "prune", "indices", value=[8, -1]), r"`roles\.prune\.indices`.*-1"),

@@ -119,7 +119,7 @@ class CPPPruner:
         say_roles(roles)
         target = Path(save_directory) if save_directory is not None else _temporary_target()
         with staged_directory(target, overwrite=overwrite) as staging:
-            with tempfile.TemporaryDirectory(dir=staging.parent, prefix=f".{target.name}.work-") as work:
+            with tempfile.TemporaryDirectory(dir=staging, prefix=".work-") as work:
                 outcome = run(self.loaded, task, roles, config, folder=staging, work=Path(work))
             write_output(staging, outcome.contract, roles.manifest, config, outcome.results, target.name)
         model = CPPModel.around(outcome.classifier, outcome.contract, target)

@@ -1,16 +1,28 @@
-"""Write an output folder beside its place and move it there whole: the old folder or the new one."""
+"""Write an output folder beside its place and move it there whole: the old folder or the new one.
+
+A process that is killed leaves its hidden staging folder behind, never half a result; the next one that
+writes to the same place takes it away. Locks, which end with their process, say which ones are in use.
+"""
 
 from __future__ import annotations
 
+import errno
+import glob
 import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from .errors import UsageError
 from .filenames import CONTRACT_NAME
+from .swapping import swap
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks: there leftovers stay
+    fcntl = None  # type: ignore[assignment]
 
 
 def check_output(
@@ -67,38 +79,116 @@ def staged_directory(target: str | os.PathLike[str], *, overwrite: bool = False)
     """A folder beside the target that takes its place when the body ends without an error.
 
     Raises:
-        UsageError: as `check_output`.
+        UsageError: as `check_output`, or somebody else filled the target meanwhile.
     """
     path = check_output(target, overwrite=overwrite)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
-    except OSError as error:
-        raise UsageError(f"Expected to write beside {str(path)!r}, but: {error.strerror}.") from error
-    try:
+    with _staging_beside(path) as staging:
+        check_output(path, overwrite=overwrite)  # an old folder may be back in its place now
         yield staging
         staging.chmod(0o755)
         _sync_tree(staging)
-        _replace(staging, check_output(path, overwrite=overwrite))
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        if overwrite and check_output(path, overwrite=True).exists():
+            _replace(staging, path)
+        else:
+            _place(staging, check_output(path, overwrite=overwrite))
+        _sync(path.parent)
+
+
+@contextmanager
+def _staging_beside(path: Path) -> Iterator[Path]:
+    """A locked, empty folder that is removed at the end; those of killed processes are removed first."""
+    with ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Nobody may take the new folder for abandoned before it has its own lock.
+            with _locked(path.parent):
+                _recover(path)
+                for leftover in _beside(path, "partial"):
+                    if _is_abandoned(leftover):
+                        shutil.rmtree(leftover, ignore_errors=True)
+                staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+                stack.enter_context(_locked(staging))
+        except OSError as error:
+            raise UsageError(f"Expected to write beside {str(path)!r}, but: {error.strerror}.") from error
+        stack.callback(shutil.rmtree, staging, ignore_errors=True)
+        yield staging
+
+
+def _place(staging: Path, path: Path) -> None:
+    """Move to a place that is free, or an empty folder."""
+    try:
+        staging.rename(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise UsageError(
+            f"Expected the output folder {str(path)!r} to be empty still, but somebody else wrote to it meanwhile; "
+            "choose another or pass --overwrite."
+        ) from error
 
 
 def _replace(staging: Path, path: Path) -> None:
-    if not path.exists():
-        staging.rename(path)
+    """Take the place of a folder, which is then where the staging folder was."""
+    if swap(staging, path):
         return
-    # A folder that is not empty cannot be renamed over, so the old one steps aside first.
-    aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.old-", dir=path.parent))
-    path.rename(aside / path.name)
-    try:
-        staging.rename(path)
-    except OSError:
-        (aside / path.name).rename(path)
-        raise
-    finally:
+    with _locked(path.parent):
+        aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.old-", dir=path.parent))
+        path.rename(aside / path.name)
+        try:
+            staging.rename(path)
+        except OSError:
+            (aside / path.name).rename(path)
+            raise
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _recover(path: Path) -> None:
+    """Put back a folder that a killed process moved aside in `_replace` and did not replace.
+
+    The parent's lock is held here as there, so whatever stands aside now was left behind.
+    """
+    for aside in _beside(path, "old"):
+        if not os.path.lexists(path) and (aside / path.name).is_dir():
+            (aside / path.name).rename(path)
         shutil.rmtree(aside, ignore_errors=True)
-    _sync(path.parent)
+
+
+def _beside(path: Path, kind: str) -> list[Path]:
+    """The hidden folders of one kind that belong to an output folder."""
+    return sorted(path.parent.glob(f".{glob.escape(path.name)}.{kind}-*"))
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock, where the file system has locks."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Whether no living process holds the folder's lock; where there are no locks, nothing is abandoned."""
+    if fcntl is None:
+        return False
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
 
 
 def _sync_tree(folder: Path) -> None:

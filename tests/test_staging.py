@@ -1,7 +1,12 @@
+import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import optimum_cpp.staging as staging_module
 from optimum_cpp.errors import UsageError
 from optimum_cpp.staging import check_output, staged_directory
 
@@ -53,6 +58,7 @@ def test_a_failing_move_puts_the_old_folder_back(tmp_path: Path, monkeypatch: py
     out.mkdir()
     (out / "reliability_contract.json").write_text("old")
     rename = Path.rename
+    monkeypatch.setattr(staging_module, "swap", lambda one, other: False)
 
     def failing(self: Path, target: Path) -> Path:
         if ".partial-" in self.name:
@@ -109,3 +115,89 @@ def test_a_link_leads_to_the_folder_behind_it(tmp_path: Path) -> None:
     with staged_directory(tmp_path / "out") as staging:
         (staging / "file").write_text("new")
     assert (tmp_path / "out").is_symlink() and (tmp_path / "disk" / "file").read_text() == "new"
+
+
+def old_output(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "reliability_contract.json").write_text("old")
+    return folder
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_a_folder_takes_the_place_of_another_with_and_without_swapping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swaps: bool
+) -> None:
+    out = old_output(tmp_path / "out")
+    if not swaps:
+        monkeypatch.setattr(staging_module, "swap", lambda one, other: False)
+    with staged_directory(out, overwrite=True) as staging:
+        (staging / "reliability_contract.json").write_text("new")
+    assert _everything(tmp_path) == {"out/reliability_contract.json": "new"}
+
+
+def test_leftovers_of_a_killed_process_are_removed_and_those_of_a_living_one_are_not(tmp_path: Path) -> None:
+    dead, other = tmp_path / ".out.partial-dead", tmp_path / ".outer.partial-dead"
+    for folder in (dead, other):
+        folder.mkdir()
+        (folder / "file").write_text("half")
+    with staged_directory(tmp_path / "out") as living:
+        (living / "file").write_text("first")
+        assert not dead.exists() and other.exists()
+        with staged_directory(tmp_path / "out", overwrite=True) as staging:
+            assert living.exists()
+            (staging / "reliability_contract.json").write_text("second")
+        assert _everything(tmp_path / "out") == {"reliability_contract.json": "second"}
+        shutil.rmtree(tmp_path / "out")
+    assert _everything(tmp_path / "out") == {"file": "first"}
+
+
+def test_a_killed_process_keeps_no_lock(tmp_path: Path) -> None:
+    script = f"""
+import os, signal
+from optimum_cpp.staging import staged_directory
+with staged_directory({str(tmp_path / "out")!r}) as staging:
+    (staging / "file").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", script]).returncode == -signal.SIGKILL
+    assert [path.name[:13] for path in tmp_path.iterdir()] == [".out.partial-"]
+    with staged_directory(tmp_path / "out") as staging:
+        (staging / "file").write_text("new")
+    assert _everything(tmp_path) == {"out/file": "new"}
+
+
+def test_a_folder_that_stands_aside_comes_back(tmp_path: Path) -> None:
+    """As a kill between the two renames leaves it where folders cannot be swapped."""
+    aside = tmp_path / ".out.old-x"
+    aside.mkdir()
+    old_output(aside / "out")
+    with pytest.raises(UsageError, match="--overwrite"), staged_directory(tmp_path / "out"):
+        pass
+    assert _everything(tmp_path) == {"out/reliability_contract.json": "old"}
+
+
+def test_of_two_writers_the_second_to_end_is_refused_or_replaces_the_first_whole(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not"), staged_directory(tmp_path / "out") as slow:
+        (slow / "slow").write_text("slow")
+        with staged_directory(tmp_path / "out") as quick:
+            (quick / "reliability_contract.json").write_text("quick")
+    assert _everything(tmp_path) == {"out/reliability_contract.json": "quick"}
+    with staged_directory(tmp_path / "out", overwrite=True) as slow:
+        (slow / "slow").write_text("slow")
+        with staged_directory(tmp_path / "out", overwrite=True) as quick:
+            (quick / "reliability_contract.json").write_text("quicker")
+    assert _everything(tmp_path) == {"out/slow": "slow"}
+
+
+def test_a_place_filled_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the check and the move."""
+    place = staging_module._place
+
+    def late(staging: Path, path: Path) -> None:
+        old_output(path)
+        place(staging, path)
+
+    monkeypatch.setattr(staging_module, "_place", late)
+    with pytest.raises(UsageError, match="meanwhile"), staged_directory(tmp_path / "out") as staging:
+        (staging / "file").write_text("new")
+    assert _everything(tmp_path) == {"out/reliability_contract.json": "old"}

@@ -3,3 +3,4 @@
 CONFIG_NAME = "cpp_config.json"
 CONTRACT_NAME = "reliability_contract.json"
 MANIFEST_NAME = "split_manifest.json"
+SIGNATURE_NAME = "reliability_contract.json.sig"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from .configuration import CPPConfig
 from .contract import ReliabilityContract
+from .contract.signing import sign_contract
 from .data import SplitManifest
 from .filenames import MANIFEST_NAME
 from .model_card import render_model_card
@@ -21,6 +23,7 @@ def write_output(
     config: CPPConfig,
     results: RunResults,
     name: str,
+    sign: str | os.PathLike[str] | None = None,
 ) -> None:
     """Write everything that stands beside the model; the model card comes last.
 
@@ -31,8 +34,11 @@ def write_output(
         config: the recipe.
         results: the numbers of the run.
         name: the folder's final name, as the card shows it.
+        sign: private key with which the contract is signed.
     """
     contract.save(folder)
+    if sign is not None:
+        sign_contract(folder, sign)
     manifest.save(folder / MANIFEST_NAME)
     config.save_pretrained(folder)
     report = folder / "report"

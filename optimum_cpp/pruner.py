@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .algorithm import run
 from .configuration import CPPConfig
+from .contract.signing import check_key
 from .data import DataRoles, RoleSizes, draw_roles, parse_splits, roles_from_datasets
 from .decimals import decimal_string
 from .errors import UsageError
@@ -93,6 +94,7 @@ class CPPPruner:
         save_directory: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
         training_texts: Iterable[str] = (),
+        sign: str | os.PathLike[str] | None = None,
     ) -> CPPResult:
         """Run Algorithm 1: prune, select on validation, freeze, calibrate, evaluate.
 
@@ -103,12 +105,15 @@ class CPPPruner:
             overwrite: replace an output folder that is not empty.
             training_texts: texts that any training touched; their digests are entered in the ledger, and
                 refused where they are conformal or test rows.
+            sign: PEM file of an elliptic-curve private key with which the contract is signed.
 
         Raises:
             UsageError: an output folder that is not empty, or an argument out of range.
             DataError: data that does not fit.
             ModelError: a model that cannot be scored or pruned.
         """
+        if sign is not None:
+            check_key(sign)
         if save_directory is not None:
             check_output(save_directory, overwrite=overwrite, keep=(self.loaded.name or None, config.dataset))
         roles = roles if roles is not None else self.get_data_roles(config=config)
@@ -121,7 +126,7 @@ class CPPPruner:
         with staged_directory(target, overwrite=overwrite) as staging:
             with tempfile.TemporaryDirectory(dir=staging, prefix=".work-") as work:
                 outcome = run(self.loaded, task, roles, config, folder=staging, work=Path(work))
-            write_output(staging, outcome.contract, roles.manifest, config, outcome.results, target.name)
+            write_output(staging, outcome.contract, roles.manifest, config, outcome.results, target.name, sign)
         model = CPPModel.around(outcome.classifier, outcome.contract, target)
         return CPPResult(model, outcome.contract, outcome.results, target)
 

@@ -15,6 +15,7 @@ from .configuration import CPPConfig
 from .contract import Claims, ReliabilityContract, file_claims
 from .contract.canonical import digest
 from .contract.describe import frozen_digest, model_claim, score_claim, task_claim, transform_of
+from .contract.signing import check_key
 from .data import DataRoles, Ledger, draw_calibration_roles, parse_splits
 from .errors import UsageError
 from .filenames import CONTRACT_NAME
@@ -41,6 +42,7 @@ def recalibrate(
     dataset: Any = None,
     save_directory: str | os.PathLike[str],
     overwrite: bool = False,
+    sign: str | os.PathLike[str] | None = None,
 ) -> CPPResult:
     """Give a model a conformal quantile from rows that it has not seen.
 
@@ -53,11 +55,14 @@ def recalibrate(
         dataset: the new rows; by default `config.dataset`.
         save_directory: the new output folder.
         overwrite: replace an output folder that is not empty.
+        sign: PEM file of an elliptic-curve private key with which the contract is signed.
 
     Raises:
         DataError: rows that were already used, or too few of them.
         UsageError: an output folder that is not empty, or splits for single roles.
     """
+    if sign is not None:
+        check_key(sign)
     check_output(save_directory, overwrite=overwrite, keep=(dataset if isinstance(dataset, str) else config.dataset,))
     folder = local_folder(model_name_or_path)
     old = ReliabilityContract.load(folder) if (folder / CONTRACT_NAME).is_file() else None
@@ -97,7 +102,7 @@ def recalibrate(
         )
         contract = ReliabilityContract(claims, run_record(frozen, calibration, tested, noise, clock))
         results = _results(str(model_name_or_path), roles, contract, tested, clock)
-        write_output(staging, contract, roles.manifest, config, results, target.name)
+        write_output(staging, contract, roles.manifest, config, results, target.name, sign)
     return CPPResult(CPPModel.around(frozen.classifier, contract, target), contract, results, target)
 
 

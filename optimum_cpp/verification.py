@@ -23,6 +23,7 @@ from .contract import (
 )
 from .contract.canonical import from_hex
 from .contract.describe import task_of, transform_of
+from .contract.signing import verify_signature
 from .data import DataRoles, SplitManifest, load_pool, parse_splits, roles_from_manifest
 from .errors import CPPError, UsageError
 from .filenames import MANIFEST_NAME
@@ -66,6 +67,10 @@ def verify(
     dataset_revision: str | None = None,
     rescore: int = 0,
     expected_digest: str | None = None,
+    signature: str | os.PathLike[str] | None = None,
+    public_key: str | os.PathLike[str] | None = None,
+    identity: str | None = None,
+    identity_provider: str | None = None,
     progress: bool = False,
 ) -> Verification:
     """Check a folder or Hub repository against its contract.
@@ -81,6 +86,10 @@ def verify(
         dataset_revision: commit or tag of the data set; by default the manifest's.
         rescore: how many calibration scores to compute again with the model itself; needs `dataset`.
         expected_digest: the contract's digest as its author published it elsewhere.
+        signature: file of a detached signature, by default the folder's own, checked against one of:
+        public_key: PEM file of the signer's public key.
+        identity: the signer's identity for a Sigstore signature, which needs a network.
+        identity_provider: who vouches for that identity.
         progress: show a bar while files are hashed.
 
     Raises:
@@ -98,6 +107,9 @@ def verify(
         *(Finding(path, True) for path in contract.field_digests),
         *_verify_folder(folder, claims, progress),
     ]
+    if any(given is not None for given in (signature, public_key, identity, identity_provider)):
+        signer = {"public_key": public_key, "identity": identity, "identity_provider": identity_provider}
+        findings.insert(1, verify_signature(folder, signature, **signer))  # type: ignore[arg-type]
     if all(finding.holds for finding in findings if finding.field == "manifest_digest"):
         findings += verify_roles(SplitManifest.load(folder / MANIFEST_NAME), claims)
     if dataset is not None:

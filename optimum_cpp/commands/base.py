@@ -63,11 +63,12 @@ class CPPSubcommand(BaseOptimumCLICommand):  # type: ignore[misc]
 
 
 def add_model_and_output(parser: argparse.ArgumentParser, *, output: bool = True) -> None:
-    """`-m/--model`, and `-o/--output` with `--overwrite`."""
+    """`-m/--model`, and `-o/--output` with `--overwrite` and `--sign`."""
     parser.add_argument("-m", "--model", required=True, help="Hub id or folder of the model.")
     if output:
         parser.add_argument("-o", "--output", required=True, help="Output folder, new or empty.")
         parser.add_argument("--overwrite", action="store_true", help="Replace an output folder that is not empty.")
+        parser.add_argument("--sign", metavar="KEY", help="Sign the contract with this PEM private key.")
 
 
 def _set_up_messages() -> None:

@@ -71,6 +71,8 @@ class CalibrateCommand(CPPSubcommand):
                 "score; leave the flag out."
             )
         config = config_from(args, CPPConfig(sparsity="0", lambda_grid=("0",)))
-        result = recalibrate(args.model, config=config, save_directory=args.output, overwrite=args.overwrite)
+        result = recalibrate(
+            args.model, config=config, save_directory=args.output, overwrite=args.overwrite, sign=args.sign
+        )
         shown = f"{result.results.summary()}\n\nwritten to {result.directory}; contract {result.contract.digest}"
         return result.results.to_dict(), shown

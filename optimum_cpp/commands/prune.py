@@ -31,7 +31,7 @@ class PruneCommand(CPPSubcommand):
         check_output(args.output, overwrite=args.overwrite, keep=(args.model, config.dataset))
         roles = get_data_roles(config=config)
         result = CPPPruner.from_config(args.model, config).prune(
-            config=config, roles=roles, save_directory=args.output, overwrite=args.overwrite
+            config=config, roles=roles, save_directory=args.output, overwrite=args.overwrite, sign=args.sign
         )
         shown = f"{result.results.summary()}\n\nwritten to {result.directory}; contract {result.contract.digest}"
         return result.results.to_dict(), shown

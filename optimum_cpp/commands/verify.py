@@ -27,6 +27,10 @@ class VerifyCommand(CPPSubcommand):
         parser.add_argument(
             "--rescore", type=int, default=0, metavar="N", help="Calibration scores to compute again with the model."
         )
+        parser.add_argument("--signature", help="Detached signature of the contract (default: the folder's own).")
+        parser.add_argument("--public_key", help="PEM file of the key that must have signed it.")
+        parser.add_argument("--identity", help="Identity that must have signed it through Sigstore.")
+        parser.add_argument("--identity_provider", help="Who vouches for that identity.")
         add_fields(parser, ("dataset", "dataset_revision", "model_revision"))
 
     def execute(self, args: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -41,6 +45,10 @@ class VerifyCommand(CPPSubcommand):
             dataset_revision=config.dataset_revision,
             rescore=args.rescore,
             expected_digest=args.expected_digest,
+            signature=args.signature,
+            public_key=args.public_key,
+            identity=args.identity,
+            identity_provider=args.identity_provider,
             progress=True,
         )
         moved = sum(not finding.holds for finding in found.findings)

@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from key_pairs import write_pair
 
 from optimum_cpp.modeling import CPPResult
 from tiny_models import LABELS, PROMPT
@@ -200,3 +201,19 @@ def test_monitor_says_what_it_compared_and_exits_with_1_on_an_alarm(
     assert run(monkeypatch, *given, recent, "--label_column", "topic") == 1
     assert "topic" in capsys.readouterr().err
     assert run(monkeypatch, *given, tmp_path / "none.jsonl") == 2
+
+
+def test_a_signed_calibration_is_verified_by_its_public_key(
+    tmp_path: Path, monkeypatch, capsys, pruned: CPPResult
+) -> None:
+    private, public = write_pair(tmp_path, "author")
+    labelled_rows(150, seed=79).to_json(tmp_path / "fresh.jsonl")
+    given = ["-m", pruned.directory, "--dataset", tmp_path / "fresh.jsonl", "--conformal_rows", "100"]
+    assert run(monkeypatch, "calibrate", *given, "-o", tmp_path / "out", "--sign", private) == 0
+    capsys.readouterr()
+    assert run(monkeypatch, "verify", "-m", tmp_path / "out", "--public_key", public) == 0
+    assert "holds  signature" in capsys.readouterr().out
+    _, stranger = write_pair(tmp_path, "stranger")
+    assert run(monkeypatch, "verify", "-m", tmp_path / "out", "--public_key", stranger) == 1
+    assert "MOVED  signature" in capsys.readouterr().out
+    assert run(monkeypatch, "verify", "-m", pruned.directory, "--public_key", public) == 2

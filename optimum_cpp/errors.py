@@ -23,6 +23,10 @@ class ModelError(CPPError, ValueError):
     """A model or tokenizer cannot be scored or pruned as it is."""
 
 
+class HubError(CPPError):
+    """The Hugging Face Hub refuses, or cannot be reached."""
+
+
 class ConformalRoleLocked(CPPError, RuntimeError):
     """The conformal role was read before the model was frozen, which would void the guarantee."""
 

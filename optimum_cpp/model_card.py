@@ -35,6 +35,11 @@ CAPTIONS = {
     "coverage": "Coverage on the test rows with its acceptance band",
 }
 
+# Whatever stands between these marks is kept when the card is written again.
+NOTES_BEGIN = "<!-- notes: kept when this card is written again -->\n"
+NOTES_END = "<!-- end of notes -->"
+DEFAULT_NOTES = "\n"
+
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", flags=re.ASCII)
 
 
@@ -45,6 +50,7 @@ def render_model_card(
     kind: Literal["decoder", "encoder"],
     figures: Sequence[str],
     sizes: Mapping[str, int],
+    notes: str = "",
 ) -> str:
     """The text of README.md: YAML metadata and Markdown.
 
@@ -57,6 +63,7 @@ def render_model_card(
         kind: 'decoder' or 'encoder'.
         figures: paths of images relative to the card.
         sizes: number of rows by data role.
+        notes: Markdown between the marks for notes, as `notes_of` found it in an earlier card.
     """
     import jinja2
     from huggingface_hub import ModelCard
@@ -78,10 +85,31 @@ def render_model_card(
         dataset=public_name(results.dataset),
         target=f"{float(1 - Fraction(results.alpha)):g}",
         roles=[(role, rows, ROLE_USES[role]) for role, rows in sizes.items() if rows],
+        notes=f"{NOTES_BEGIN}{notes or DEFAULT_NOTES}{NOTES_END}",
         figures=[(quote(path), CAPTIONS[PurePosixPath(path).stem]) for path in figures],
     )
     metadata = _metadata(results, name, kind).to_yaml()
     return str(ModelCard("---\n" + metadata + "\n---\n\n" + body))
+
+
+def notes_of(card: str) -> str:
+    """What somebody wrote between the marks for notes; empty where the marks or the notes are missing."""
+    _, begin, rest = card.partition(NOTES_BEGIN)
+    notes, end, _ = rest.partition(NOTES_END)
+    return notes if begin and end and notes != DEFAULT_NOTES else ""
+
+
+def address_card(card: str, name: str, repo_id: str) -> str:
+    """A card that is headed by, and loads from, a repository in place of a folder."""
+    before, begin, after = card.partition(NOTES_BEGIN)
+    old = public_name(name)
+    for form in ("# {code}\n", "from_pretrained({source})", "-m {source}", "- name: {name}\n"):
+        before, after = (text.replace(_in_form(form, old), _in_form(form, repo_id)) for text in (before, after))
+    return before + begin + after
+
+
+def _in_form(form: str, name: str) -> str:
+    return form.format(code=code_span(name), source=json.dumps(name, ensure_ascii=False), name=name)
 
 
 def public_name(name: str) -> str:

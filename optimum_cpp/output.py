@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 from .configuration import CPPConfig
 from .contract import ReliabilityContract
 from .contract.signing import sign_contract
 from .data import SplitManifest
-from .filenames import MANIFEST_NAME
-from .model_card import render_model_card
+from .filenames import CARD_NAME, HANDLER_NAME, MANIFEST_NAME, REQUIREMENTS_NAME
+from .model_card import notes_of, render_model_card
 from .report.figures import draw_figures
 from .results import RunResults
+
+# Inference Endpoints import this file and install the requirements beside it; loading reads neither.
+_HANDLER = '''"""Serves prediction sets: EndpointHandler(folder)({"inputs": "Some text"})."""
+
+from optimum_cpp.serving import EndpointHandler
+
+__all__ = ["EndpointHandler"]
+'''
 
 
 def write_output(
@@ -23,7 +32,9 @@ def write_output(
     config: CPPConfig,
     results: RunResults,
     name: str,
+    *,
     sign: str | os.PathLike[str] | None = None,
+    notes: str = "",
 ) -> None:
     """Write everything that stands beside the model; the model card comes last.
 
@@ -35,6 +46,7 @@ def write_output(
         results: the numbers of the run.
         name: the folder's final name, as the card shows it.
         sign: private key with which the contract is signed.
+        notes: what somebody wrote into an earlier card.
     """
     contract.save(folder)
     if sign is not None:
@@ -52,5 +64,15 @@ def write_output(
         kind="decoder" if contract.claims.task.kind == "decoder" else "encoder",
         figures=[f"report/{figure.name}" for figure in figures],
         sizes={role: len(rows) for role, rows in manifest.roles.items()},
+        notes=notes,
     )
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    (folder / HANDLER_NAME).write_text(_HANDLER, encoding="utf-8")
+    (folder / REQUIREMENTS_NAME).write_text(f"optimum-cpp=={version('optimum-cpp')}\n", encoding="utf-8")
+    (folder / CARD_NAME).write_text(card, encoding="utf-8")
+
+
+def earlier_notes(*folders: Path) -> str:
+    """The notes in the first card that has any."""
+    cards = [folder / CARD_NAME for folder in folders]
+    found = (notes_of(card.read_text(encoding="utf-8", errors="replace")) for card in cards if card.is_file())
+    return next((notes for notes in found if notes), "")

@@ -17,9 +17,10 @@ from .data import DataRoles, RoleSizes, draw_roles, parse_splits, roles_from_dat
 from .decimals import decimal_string
 from .errors import UsageError
 from .evaluation import evaluate
+from .hub import push_to_hub
 from .loading import LoadedModel, classifier_kind, load_model
 from .modeling import CPPModel, CPPResult
-from .output import write_output
+from .output import earlier_notes, write_output
 from .recalibration import recalibrate
 from .recipe import check_history, decide, open_pool, say_roles, used_rows
 from .results import ModelRow
@@ -45,10 +46,12 @@ class CPPPruner:
     Attributes:
         loaded: the dense model, tokenizer and kind.
         task: name of a preset that overrides the recipe's, or None.
+        output: the folder that `prune` wrote last, or None.
     """
 
     def __init__(self, loaded: LoadedModel, *, task: str | None = None) -> None:
         self.loaded, self.task = loaded, task
+        self.output: Path | None = None
 
     @classmethod
     def from_pretrained(
@@ -126,7 +129,11 @@ class CPPPruner:
         with staged_directory(target, overwrite=overwrite) as staging:
             with tempfile.TemporaryDirectory(dir=staging, prefix=".work-") as work:
                 outcome = run(self.loaded, task, roles, config, folder=staging, work=Path(work))
-            write_output(staging, outcome.contract, roles.manifest, config, outcome.results, target.name, sign)
+            write_output(
+                staging, outcome.contract, roles.manifest, config, outcome.results, target.name,
+                sign=sign, notes=earlier_notes(target),
+            )  # fmt: skip
+        self.output = target
         model = CPPModel.around(outcome.classifier, outcome.contract, target)
         return CPPResult(model, outcome.contract, outcome.results, target)
 
@@ -150,6 +157,10 @@ class CPPPruner:
     def predict_set(self, texts: str | Sequence[str]) -> list[dict[str, Any]]:
         """Prediction sets of a folder that holds a contract; see `CPPModel.predict_set`."""
         return self.served.predict_set(texts)
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Upload the folder that was written last, or else the one that was loaded; see `push_to_hub`."""
+        return push_to_hub(self.output or self.loaded.name, repo_id, **options)
 
     @cached_property
     def served(self) -> CPPModel:

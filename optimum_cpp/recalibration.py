@@ -23,7 +23,7 @@ from .freezing import Freeze, freeze, score_noise, scorer_of
 from .frozen import FrozenClassifier
 from .loading import load_model, weights_digest
 from .modeling import CPPModel, CPPResult, local_folder, scorer_of_claims
-from .output import write_output
+from .output import earlier_notes, write_output
 from .pruning import PrunedMatrix
 from .recipe import decide, open_pool, say_roles, used_rows
 from .results import RunResults
@@ -102,7 +102,10 @@ def recalibrate(
         )
         contract = ReliabilityContract(claims, run_record(frozen, calibration, tested, noise, clock))
         results = _results(str(model_name_or_path), roles, contract, tested, clock)
-        write_output(staging, contract, roles.manifest, config, results, target.name, sign)
+        write_output(
+            staging, contract, roles.manifest, config, results, target.name,
+            sign=sign, notes=earlier_notes(target, folder),
+        )  # fmt: skip
     return CPPResult(CPPModel.around(frozen.classifier, contract, target), contract, results, target)
 
 

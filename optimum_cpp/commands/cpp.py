@@ -9,6 +9,7 @@ from .evaluate import EvaluateCommand
 from .monitor import MonitorCommand
 from .predict import PredictCommand
 from .prune import PruneCommand
+from .push import PushCommand
 from .quickstart import QuickstartCommand
 from .verify import VerifyCommand
 
@@ -24,5 +25,6 @@ class CPPCommand(BaseOptimumCLICommand):  # type: ignore[misc]
         CommandInfo("predict", "Prediction sets for texts.", PredictCommand),
         CommandInfo("calibrate", "A fresh quantile on new data, the model untouched.", CalibrateCommand),
         CommandInfo("verify", "What moved since the contract was written.", VerifyCommand),
+        CommandInfo("push", "An output folder to the Hub, in one commit.", PushCommand),
         CommandInfo("monitor", "Whether recent rows still look like the calibration rows.", MonitorCommand),
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import DataError
-from ..filenames import CONFIG_NAME, CONTRACT_NAME, MANIFEST_NAME
+from ..filenames import CONFIG_NAME, CONTRACT_NAME, MANIFEST_NAME, REQUIREMENTS_NAME
 from ..strict_json import parse_json, read_limited
 from .arithmetic import recompute
 from .canonical import digest, file_digest
@@ -17,7 +17,7 @@ from .masks import verify_masks
 
 # What loading a classifier reads; a README or a report may change freely.
 _LOADED = (".json", ".safetensors", ".jinja", ".txt", ".model")
-_NOT_LOADED = (CONTRACT_NAME, MANIFEST_NAME, CONFIG_NAME)
+_NOT_LOADED = (CONTRACT_NAME, MANIFEST_NAME, CONFIG_NAME, REQUIREMENTS_NAME)
 _ABSENT = "no such file"
 # The fingerprints of several million rows.
 MAX_MANIFEST_BYTES = 512 * 2**20

@@ -70,7 +70,7 @@ def push_to_hub(
                 delete_patterns="*",
             )
     except Exception as error:  # the client raises many kinds: HTTP answers, connections, local files
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise HubError(f"Expected the Hub to take {repo_id!r}, but it answers: {reason}") from error
     return str(done.pr_url or done.commit_url)
 

@@ -101,11 +101,12 @@ def notes_of(card: str) -> str:
 
 def address_card(card: str, name: str, repo_id: str) -> str:
     """A card that is headed by, and loads from, a repository in place of a folder."""
-    before, begin, after = card.partition(NOTES_BEGIN)
+    before, begin, rest = card.partition(NOTES_BEGIN)
+    notes, end, after = rest.partition(NOTES_END)
     old = public_name(name)
     for form in ("# {code}\n", "from_pretrained({source})", "-m {source}", "- name: {name}\n"):
         before, after = (text.replace(_in_form(form, old), _in_form(form, repo_id)) for text in (before, after))
-    return before + begin + after
+    return before + begin + notes + end + after
 
 
 def _in_form(form: str, name: str) -> str:

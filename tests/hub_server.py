@@ -30,10 +30,9 @@ class Repository:
         listed = json.dumps([(name, hashlib.sha1(data).hexdigest()) for name, data in sorted(files.items())])
         return hashlib.sha1(listed.encode()).hexdigest()
 
-    def files(self, revision: str) -> dict[str, bytes]:
-        """The files of a branch, or of a commit id."""
-        branch = next((name for name in self.revisions if revision in (name, self.sha(name))), None)
-        return {} if branch is None else self.revisions[branch]
+    def branch(self, revision: str) -> str | None:
+        """The branch of this name, or that stands at this commit."""
+        return next((name for name in self.revisions if revision in (name, self.sha(name))), None)
 
 
 @dataclass
@@ -130,17 +129,18 @@ class _Handler(BaseHTTPRequestHandler):
         elif found := re.fullmatch(r"/api/models/(.+?)(?:/revision/(.+))?", path):
             self._with(found[1], found[2] or "main", self._info)
         elif found := re.fullmatch(r"/(.+)/resolve/([^/]+)/(.+)", path):
-            self._with(found[1], found[2], lambda name, revision: self._file(name, revision, found[3]))
+            self._with(found[1], found[2], lambda repository, branch: self._file(repository, branch, found[3]))
         else:
             self._answer({"error": f"no such address: GET {path}"}, status=404)
 
     def _with(self, name: str, revision: str, answer: Any) -> None:
         repository = self.hub.repositories.get(name)
         allowed = repository and (not repository.private or self._token() in self.hub.tokens)
-        if not allowed or not repository.files(revision):
+        branch = repository.branch(revision) if repository and allowed else None
+        if branch is None:
             self._answer({"error": "Repository not found"}, status=404, headers={"X-Error-Code": "RepoNotFound"})
         else:
-            answer(name, revision)
+            answer(repository, branch)
 
     def _create(self, asked: dict[str, Any]) -> None:
         name = asked["name"] if asked.get("organization") is None else f"{asked['organization']}/{asked['name']}"
@@ -180,10 +180,9 @@ class _Handler(BaseHTTPRequestHandler):
             answer["pullRequestUrl"] = f"{self.hub.address}/{name}/discussions/1"
         self._answer(answer)
 
-    def _info(self, name: str, revision: str) -> None:
-        repository = self.hub.repositories[name]
-        files = repository.files(revision)
-        branch = next(b for b in repository.revisions if repository.revisions[b] is files)
+    def _info(self, repository: Repository, branch: str) -> None:
+        name = next(name for name, other in self.hub.repositories.items() if other is repository)
+        files = repository.revisions[branch]
         self._answer(
             {
                 "id": name, "modelId": name, "sha": repository.sha(branch), "private": repository.private,
@@ -192,8 +191,8 @@ class _Handler(BaseHTTPRequestHandler):
             }
         )  # fmt: skip
 
-    def _tree(self, name: str, revision: str) -> None:
-        files = self.hub.repositories[name].files(revision)
+    def _tree(self, repository: Repository, branch: str) -> None:
+        files = repository.revisions[branch]
         self._answer(
             [
                 {"type": "file", "path": path, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
@@ -201,13 +200,11 @@ class _Handler(BaseHTTPRequestHandler):
             ]
         )
 
-    def _file(self, name: str, revision: str, path: str) -> None:
-        repository = self.hub.repositories[name]
-        files = repository.files(revision)
+    def _file(self, repository: Repository, branch: str, path: str) -> None:
+        files = repository.revisions[branch]
         if path not in files:
             self._answer({"error": "Entry not found"}, status=404, headers={"X-Error-Code": "EntryNotFound"})
             return
-        branch = next(b for b in repository.revisions if repository.revisions[b] is files)
         headers = {"X-Repo-Commit": repository.sha(branch), "ETag": f'"{hashlib.sha256(files[path]).hexdigest()}"'}
         self._send(files[path], "application/octet-stream", 200, headers)
 

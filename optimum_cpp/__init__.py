@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .auditing import audit
     from .configuration import CPPConfig
     from .contract import ReliabilityContract
     from .errors import ConformalRoleLocked, ContractViolation, CPPError
@@ -35,6 +36,7 @@ _HOMES = {
     "ContractViolation": "errors",
     "ReliabilityContract": "contract",
     "SCORES": "registry",
+    "audit": "auditing",
     "evaluate": "evaluation",
     "get_data_roles": "pruner",
     "metric_path": "metrics",
@@ -56,6 +58,7 @@ __all__ = [
     "ConformalRoleLocked",
     "ContractViolation",
     "ReliabilityContract",
+    "audit",
     "evaluate",
     "get_data_roles",
     "metric_path",

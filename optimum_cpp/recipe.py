@@ -28,8 +28,15 @@ from .filenames import CONTRACT_NAME, MANIFEST_NAME
 logger = logging.getLogger(__name__)
 
 
-def open_pool(dataset: Any, config: CPPConfig, *, revision: str | None = None, split: Sequence[str] = ()) -> Pool:
-    """The labelled rows that a recipe names, or those of `dataset`.
+def open_pool(
+    dataset: Any,
+    config: CPPConfig,
+    *,
+    revision: str | None = None,
+    split: Sequence[str] = (),
+    columns: Sequence[str] = (),
+) -> Pool:
+    """The labelled rows that a recipe names, or those of `dataset`, with further columns.
 
     Raises:
         UsageError: neither is given.
@@ -45,6 +52,7 @@ def open_pool(dataset: Any, config: CPPConfig, *, revision: str | None = None, s
         text_column=config.text_column,
         label_column=config.label_column,
         label_names=config.label_names,
+        columns=columns,
     )
 
 

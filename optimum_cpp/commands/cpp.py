@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from optimum.commands.base import BaseOptimumCLICommand, CommandInfo
 
+from .audit import AuditCommand
 from .calibrate import CalibrateCommand
 from .evaluate import EvaluateCommand
 from .monitor import MonitorCommand
@@ -25,6 +26,7 @@ class CPPCommand(BaseOptimumCLICommand):  # type: ignore[misc]
         CommandInfo("predict", "Prediction sets for texts.", PredictCommand),
         CommandInfo("calibrate", "A fresh quantile on new data, the model untouched.", CalibrateCommand),
         CommandInfo("verify", "What moved since the contract was written.", VerifyCommand),
+        CommandInfo("audit", "Coverage, set size and accuracy in each class and subgroup.", AuditCommand),
         CommandInfo("push", "An output folder to the Hub, in one commit.", PushCommand),
         CommandInfo("monitor", "Whether recent rows still look like the calibration rows.", MonitorCommand),
     )

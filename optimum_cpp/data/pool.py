@@ -42,13 +42,17 @@ class DatasetSource:
 
 @dataclass(frozen=True)
 class Pool:
-    """N labelled rows. `labels` index `label_names`; `row_splits` says which split each row came from."""
+    """N labelled rows. `labels` index `label_names`; `row_splits` says which split each row came from.
+
+    `columns` holds further columns that were asked for, name -> N values.
+    """
 
     texts: tuple[str, ...] = field(repr=False)
     labels: tuple[int, ...] = field(repr=False)
     label_names: tuple[str, ...]
     row_splits: tuple[str, ...] = field(repr=False)
     source: DatasetSource
+    columns: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -72,6 +76,7 @@ def load_pool(
     text_column: str | None = None,
     label_column: str | None = None,
     label_names: Sequence[str] = (),
+    columns: Sequence[str] = (),
 ) -> Pool:
     """Read and check the labelled rows of a data set.
 
@@ -79,7 +84,7 @@ def load_pool(
     `datasets` object; `split` names the splits to pool (default: all). Columns that are not given are
     found by their usual names. The label space is `label_names` if given, else the names of the
     `ClassLabel`, else the label strings in ascending code-point order; whole numbers without names
-    need `label_names`, which they index.
+    need `label_names`, which they index. `columns` names further columns to keep.
 
     Raises:
         DataError: data that is not found, a missing column or split, a row without text or label, or a
@@ -93,11 +98,17 @@ def load_pool(
         text_column=text_column,
         label_column=label_column,
         label_names=label_names,
+        columns=columns,
     )
 
 
 def read_pool(
-    opened: OpenedData, *, text_column: str | None, label_column: str | None, label_names: Sequence[str]
+    opened: OpenedData,
+    *,
+    text_column: str | None,
+    label_column: str | None,
+    label_names: Sequence[str],
+    columns: Sequence[str] = (),
 ) -> Pool:
     """The rows of opened splits as a pool; arguments and errors as in `load_pool`."""
     _check_given_names(label_names)
@@ -119,7 +130,8 @@ def read_pool(
         row_splits.extend([split] * (len(texts) - before))
     digest = rows_digest([fingerprint(text, names[k]) for text, k in zip(texts, labels, strict=True)])
     source = DatasetSource(opened.id, opened.revision, tuple(tables), text_column, label_column, digest)
-    return Pool(tuple(texts), tuple(labels), names, tuple(row_splits), source)
+    further = {name: tuple(_further(opened, name)) for name in columns}
+    return Pool(tuple(texts), tuple(labels), names, tuple(row_splits), source, further)
 
 
 def _check_given_names(names: Sequence[str]) -> None:
@@ -222,6 +234,17 @@ def _labels(split: str, table: datasets.Dataset, column: str, index: Mapping[str
                 "`label_names`."
             )
         yield known
+
+
+def _further(opened: OpenedData, column: str) -> Iterator[Any]:
+    for split, table in opened.splits.items():
+        if column not in table.column_names:
+            raise DataError(
+                f"Split {split!r} of {opened.id} has no column {column!r}; there are {', '.join(table.column_names)}."
+            )
+        names = getattr(table.features[column], "names", None)
+        for value in _values(table, column):
+            yield names[value] if names and value is not None else value
 
 
 def _string_label(split: str, row: int, value: Any) -> str:

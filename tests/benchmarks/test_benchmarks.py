@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import bench_core
+import bench_duplicates
 import bench_saliency
 import bench_scoring
 import bench_verify
@@ -138,3 +139,9 @@ def test_a_device_that_computes_something_else_is_named(
     named = {"scores": "scores", "moments": "difference.all", "masks": "wanda@0.3"}
     with pytest.raises(SystemExit, match=named[moved]):
         figures_of(gpu_check.main, "--datasets", str(pool_file), "--device", "cpu")
+
+
+def test_near_duplicates_are_found(tmp_path: Path) -> None:
+    bench_duplicates.main(["--rows", "2000", "--json", str(tmp_path / "figures.json")])
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["recall"] == 1 and figures["seconds"] > 0

@@ -19,8 +19,8 @@ def parse_json(data: bytes) -> Any:
     """Read JSON that somebody else may have written; stricter than `json.loads`.
 
     Raises:
-        DataError: invalid UTF-8 or JSON, a repeated key, NaN or Infinity, a number too large for
-            float64, or nesting deeper than 64.
+        DataError: invalid UTF-8 or JSON, half of a character, a repeated key, NaN or Infinity, a number
+            too large for float64, or nesting deeper than 64.
     """
     try:
         text = data.decode("utf-8")
@@ -28,11 +28,13 @@ def parse_json(data: bytes) -> Any:
         raise DataError(f"Expected JSON in UTF-8, but byte {error.start} is not.") from None
     _check_depth(text)
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
     except DataError:
         raise
     except ValueError as error:
         raise DataError(f"Expected valid JSON, but the parser says: {error}.") from None
+    _check_characters(text, value)
+    return value
 
 
 def read_limited(path: str | os.PathLike[str], limit: int) -> bytes:
@@ -50,6 +52,17 @@ def read_limited(path: str | os.PathLike[str], limit: int) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise DataError(f"Expected {os.fspath(path)} to be a readable file, but {error.strerror}.") from error
+
+
+def _check_characters(text: str, value: Any) -> None:
+    """Refuse half of a surrogate pair, which an escape can write and no encoding can write again."""
+    if "\\u" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"Expected valid Unicode, but a string holds {error.object[error.start]!a} alone."
+            ) from None
 
 
 def _check_depth(text: str) -> None:

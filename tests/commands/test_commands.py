@@ -116,7 +116,7 @@ def test_bad_input_exits_with_one_sentence(
 PREDICT_BAD = {
     "an empty line": ('{"text": "a"}\n\n', "line 2"),
     "deep nesting": ("[" * 100_000 + "\n", "line 1"),
-    "half a character": ('{"text": "\\ud800 x"}\n', "text 0"),
+    "half a character": ('{"text": "\\ud800 x"}\n', "line 1"),
     "no JSON": ("text\n", "line 1"),
     "another column": ('{"body": "a"}\n', "text_column"),
     "a number": ('{"text": 3}\n', "line 1"),

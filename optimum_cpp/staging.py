@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from .errors import UsageError
+from .errors import CPPError, UsageError
 from .filenames import CONTRACT_NAME
 from .swapping import swap
 
@@ -23,6 +23,8 @@ try:
     import fcntl
 except ImportError:  # Windows has no such locks: there leftovers stay
     fcntl = None  # type: ignore[assignment]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def check_output(
@@ -80,9 +82,10 @@ def staged_directory(target: str | os.PathLike[str], *, overwrite: bool = False)
 
     Raises:
         UsageError: as `check_output`, or somebody else filled the target meanwhile.
+        CPPError: the disk is full.
     """
     path = check_output(target, overwrite=overwrite)
-    with _staging_beside(path) as staging:
+    with _saying_if_full(path), _staging_beside(path) as staging:
         check_output(path, overwrite=overwrite)  # an old folder may be back in its place now
         yield staging
         staging.chmod(0o755)
@@ -112,6 +115,22 @@ def _staging_beside(path: Path) -> Iterator[Path]:
             raise UsageError(f"Expected to write beside {str(path)!r}, but: {error.strerror}.") from error
         stack.callback(shutil.rmtree, staging, ignore_errors=True)
         yield staging
+
+
+@contextmanager
+def _saying_if_full(path: Path) -> Iterator[None]:
+    """One sentence for a full disk, which each library reports by an error of its own."""
+    try:
+        yield
+    except Exception as error:
+        reasons = [os.strerror(code) for code in _FULL if getattr(error, "errno", None) == code]
+        reasons += [os.strerror(code) for code in _FULL if os.strerror(code) in str(error)]
+        if not reasons:
+            raise
+        raise CPPError(
+            f"Expected room for the output beside {str(path)!r}, but: {reasons[0]}; nothing was written, so make room "
+            "or choose another place."
+        ) from error
 
 
 def _place(staging: Path, path: Path) -> None:

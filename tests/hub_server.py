@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,6 +44,7 @@ class Hub:
     large: dict[str, bytes] = field(default_factory=dict)
     tokens: set[str] = field(default_factory=lambda: {"hf_good"})
     refuse: int | None = None
+    on_write: Callable[[str], None] = lambda path: None
 
 
 @contextmanager
@@ -70,6 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         path, body = unquote(urlsplit(self.path).path), self._body()
+        self.hub.on_write(path)
         if self._refused():
             return
         if path == "/api/repos/create":
@@ -105,6 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         path, body = unquote(urlsplit(self.path).path), self._body()
+        self.hub.on_write(path)
         if found := re.fullmatch(r"/lfs/(\w+)", path):
             assert hashlib.sha256(body).hexdigest() == found[1]
             self.hub.large[found[1]] = body

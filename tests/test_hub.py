@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,8 +29,8 @@ def hub() -> Iterator[Hub]:
         yield running
 
 
-def client(hub: Hub, cache: Path, script: str, token: str | None = "hf_good") -> Any:
-    """What a script prints as JSON; it finds the texts in `texts`."""
+def environment_of(hub: Hub, cache: Path, token: str | None = "hf_good") -> dict[str, str]:
+    """Of a process whose Hub is the one on this machine."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
     environment |= {
         "HF_ENDPOINT": hub.address,
@@ -38,6 +39,12 @@ def client(hub: Hub, cache: Path, script: str, token: str | None = "hf_good") ->
         "OMP_NUM_THREADS": "1",
     }
     environment |= {"HF_TOKEN": token} if token else {}
+    return environment
+
+
+def client(hub: Hub, cache: Path, script: str, token: str | None = "hf_good") -> Any:
+    """What a script prints as JSON; it finds the texts in `texts`."""
+    environment = environment_of(hub, cache, token)
     head = f"import json\ntexts = {TEXTS!r}\n"
     found = subprocess.run([sys.executable, "-c", head + script], capture_output=True, text=True, env=environment)
     assert found.returncode == 0, found.stderr[-3000:]
@@ -192,3 +199,32 @@ def test_nothing_broken_is_uploaded(served_copy: Path, dense_folder: Path) -> No
     (served_copy / "config.json").write_text("{}")
     with pytest.raises(ContractViolation, match=r"config\.json"):
         push_to_hub(served_copy, "me/tiny", token="hf_good")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "/commit/",
+        *(pytest.param(step, marks=pytest.mark.slow) for step in ("/create", "/preupload/", "/batch", "/lfs/")),
+    ],
+)
+def test_a_push_that_is_killed_leaves_a_whole_revision(step: str, hub: Hub, pruned: CPPResult, tmp_path: Path) -> None:
+    """At every request that writes: the repository has its old revision or the new one, the folder is as it was."""
+    before = {path: path.stat().st_mtime_ns for path in pruned.directory.rglob("*")}
+    old = {"README.md": b"old"}
+    hub.repositories["me/tiny"] = Repository(False, revisions={"main": dict(old)})
+    running: list[subprocess.Popen[bytes]] = []
+
+    def kill(path: str) -> None:
+        if step in path:
+            running[0].kill()
+
+    hub.on_write = kill
+    script = f"from optimum_cpp.hub import push_to_hub\npush_to_hub({str(pruned.directory)!r}, 'me/tiny')"
+    running.append(subprocess.Popen([sys.executable, "-c", script], env=environment_of(hub, tmp_path)))
+    assert running[0].wait() == -signal.SIGKILL
+    found = hub.repositories["me/tiny"].revisions["main"]
+    assert found == old or "reliability_contract.json" in found
+    assert {path: path.stat().st_mtime_ns for path in pruned.directory.rglob("*")} == before
+    hub.on_write = lambda path: None
+    assert "url" in push(hub, tmp_path, pruned.directory)

@@ -154,8 +154,8 @@ class CPPConfig:
     )
     num_sketches: int = _option(1, "Backward passes of a batch under rademacher, averaged.", group="pruning")
     lambda_grid: tuple[str, ...] = _option(
-        ("0", "0.1", "0.3", "0.5"),
-        "Weights of the saliency to try; must hold 0.",
+        ("0", "0.1", "0.3", "0.5", "1"),
+        "Weights of the saliency to try; must hold 0, the base pruner alone; 1 is the saliency alone.",
         group="pruning",
         metavar="LAMBDA",
     )

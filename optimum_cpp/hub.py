@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
-from .contract import ReliabilityContract, require, verify_folder, verify_weights
+from .contract import ReliabilityContract, require
 from .errors import HubError, UsageError
 from .filenames import CARD_NAME
 from .model_card import address_card
@@ -52,7 +52,7 @@ def push_to_hub(
     folder = Path(directory)
     _check_repo_id(repo_id)
     contract = ReliabilityContract.load(folder)
-    require((*verify_folder(folder, contract.claims), *verify_weights(folder, contract.claims)))
+    require(contract.verify(folder))
     api = _api(token)
     try:
         api.create_repo(repo_id, private=private, exist_ok=True)

@@ -201,3 +201,28 @@ def test_a_place_filled_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(UsageError, match="meanwhile"), staged_directory(tmp_path / "out") as staging:
         (staging / "file").write_text("new")
     assert _everything(tmp_path) == {"out/reliability_contract.json": "old"}
+
+
+def test_a_folder_that_may_not_be_written_in_is_refused(tmp_path: Path) -> None:
+    """As somebody who has no rights there: root is never refused."""
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    script = f"""
+import os
+from optimum_cpp.errors import UsageError
+from optimum_cpp.staging import staged_directory
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    with staged_directory({str(closed / "out")!r}):
+        print("written")
+except UsageError as error:
+    print(error)
+"""
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    closed.chmod(0o555)
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd="/")
+    assert "cannot be written in" in found.stdout, found
+    assert list(closed.iterdir()) == []

@@ -15,6 +15,7 @@ from ..strict_json import parse_json, read_limited
 from .canonical import canonical_bytes, digest
 from .claims import Claims
 from .findings import Finding, compare
+from .folder import verify_folder, verify_weights
 from .meaning import check_meaning
 from .schema import build
 
@@ -53,6 +54,13 @@ class ReliabilityContract:
             elif one != two:
                 findings.append(compare(path, one, two))
         return tuple(findings)
+
+    def verify(self, directory: str | os.PathLike[str]) -> tuple[Finding, ...]:
+        """Compare a folder with this contract: files, masks, manifest, and what the claims imply of each other.
+
+        `optimum_cpp.verification.verify` checks more: token ids, rows, scores and signatures.
+        """
+        return (*verify_folder(directory, self.claims), *verify_weights(directory, self.claims))
 
     def to_bytes(self) -> bytes:
         """The contract file: canonical JSON of claims, digests and record."""

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,13 @@ def test_the_digest_covers_claims_and_nothing_else(pruned: CPPResult) -> None:
         other = None if value is not None and item.name != "schema" else 7
         changed = dataclasses.replace(contract.claims, **{item.name: other})
         assert ReliabilityContract(changed).digest != contract.digest, item.name
+
+
+def test_a_contract_checks_a_folder(pruned: CPPResult, served_copy: Path) -> None:
+    assert all(finding.holds for finding in pruned.contract.verify(served_copy))
+    (served_copy / "config.json").write_text("{}")
+    moved = [finding.field for finding in pruned.contract.verify(served_copy) if not finding.holds]
+    assert moved == ["model.files.config.json"]
 
 
 def test_damaged_contracts_are_refused(pruned: CPPResult, tmp_path) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .pruner import CalibrationPreservingPruner, CPPPruner, get_data_roles
     from .recalibration import recalibrate
     from .registry import BASE_PRUNERS, SCORES
+    from .training import SparsityCallback
 
 _HOMES = {
     "BASE_PRUNERS": "registry",
@@ -36,6 +37,7 @@ _HOMES = {
     "ContractViolation": "errors",
     "ReliabilityContract": "contract",
     "SCORES": "registry",
+    "SparsityCallback": "training",
     "audit": "auditing",
     "evaluate": "evaluation",
     "get_data_roles": "pruner",
@@ -58,6 +60,7 @@ __all__ = [
     "ConformalRoleLocked",
     "ContractViolation",
     "ReliabilityContract",
+    "SparsityCallback",
     "audit",
     "evaluate",
     "get_data_roles",

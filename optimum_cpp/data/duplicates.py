@@ -131,11 +131,9 @@ def _sketched(texts: Sequence[str]) -> Iterator[tuple[MinHash, frozenset[str]]]:
     """MinHash and gram set of each text."""
     from datasketch import MinHash
 
-    for text in texts:
-        grams = word_grams(text)
-        sketch = MinHash(num_perm=BANDS * BAND_ROWS, seed=1)
-        sketch.update_batch([gram.encode("utf-8", errors="surrogatepass") for gram in grams])
-        yield sketch, grams
+    sets, copies = itertools.tee(map(word_grams, texts))
+    encoded = ([gram.encode("utf-8", errors="surrogatepass") for gram in grams] for grams in copies)
+    return zip(MinHash.generator(encoded, num_perm=BANDS * BAND_ROWS, seed=1), sets, strict=True)
 
 
 class _SimilarSets:

@@ -102,6 +102,8 @@ def main(given: dict[str, str]) -> dict[str, Any]:
         shutil.copytree(out, old)
     prepare(out)
     before = state_of(out)
+    work(out)  # here, so that the forked processes find everything imported
+    prepare(out)
     code, total = fork(None, str(out.parent), partial(work, out))
     assert code == 0, code
     after, states, killed = state_of(out), set(), 0
